@@ -78,7 +78,7 @@ pub struct InferResponse {
     /// The memory that the request and its response hold of the budget.
     pub reservation: Reservation,
     /// The model that computed the outputs.
-    pub(crate) source: Arc<Generation>,
+    pub source: Arc<Generation>,
 }
 
 /// An output of a response.

@@ -16,6 +16,9 @@ const EDGE_PROGRAM: &str = "edge_dialect_exported_program";
 const DEBUG_HANDLES: &str = "debug_handle_map";
 const DELEGATES: &str = "delegate_map";
 
+/// The maximum number of nodes of an instruction that are kept.
+const MAX_NODES: usize = 256;
+
 /// What an ETRecord tells about the nodes of each method.
 #[derive(Debug, Default)]
 pub struct Etrecord {
@@ -31,6 +34,13 @@ struct Method {
     delegates: HashMap<u32, HashMap<String, Handles>>,
     /// The nodes of the edge dialect program, by debug handle.
     nodes: HashMap<u64, Vec<SourceNode>>,
+}
+
+impl Method {
+    /// The nodes with these debug handles, at most [`MAX_NODES`].
+    fn nodes_of(&self, handles: &[u64]) -> Vec<&SourceNode> {
+        handles.iter().filter_map(|handle| self.nodes.get(handle)).flatten().take(MAX_NODES).collect()
+    }
 }
 
 /// A node of the exported graph.
@@ -167,8 +177,7 @@ impl Etrecord {
             let Some(instruction) = chain.get(index as usize) else { continue };
             let Instruction::KernelCall { op_index, .. } = instruction else { continue };
             let Some(operator) = plan.operators.get(*op_index as usize) else { continue };
-            let nodes: Vec<&SourceNode> =
-                handles.0.iter().filter_map(|h| known.nodes.get(h)).flatten().collect();
+            let nodes = known.nodes_of(&handles.0);
             if nodes.is_empty() {
                 continue;
             }
@@ -210,13 +219,12 @@ impl Etrecord {
                 recorded.map(|handles| &handles.0[..]).or(own.as_ref().map(|own| &own[..]))
             }
         };
-        let nodes =
-            || handles.unwrap_or_default().iter().filter_map(|handle| method.nodes.get(handle)).flatten();
+        let nodes = method.nodes_of(handles.unwrap_or_default());
         // All nodes that one operator of the model was decomposed into have its handle.
-        let is_same = |node: &&SourceNode| operator_kind(&node.operator) == operator_kind(what);
-        match nodes().any(|node| is_same(&node)) {
-            true => nodes().filter(is_same).cloned().collect(),
-            false => nodes().cloned().collect(),
+        let is_same = |node: &&&SourceNode| operator_kind(&node.operator) == operator_kind(what);
+        match nodes.iter().any(|node| is_same(&node)) {
+            true => nodes.iter().filter(is_same).map(|&node| node.clone()).collect(),
+            false => nodes.into_iter().cloned().collect(),
         }
     }
 }
