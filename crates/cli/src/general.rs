@@ -74,8 +74,8 @@ pub(crate) struct ExecutionOpts {
     /// them if several executions run concurrently]
     #[arg(short, long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
-    /// Instruction set to use, with those that it implies: portable, avx2, avxvnni, avx512, avx512vnni or amx [default:
-    /// all that this machine has]
+    /// Instruction set to use, with those that it implies: portable; on x86-64 avx2, avxvnni, avx512, avx512vnni or amx;
+    /// on AArch64 dotprod or i8mm [default: all that this machine has]
     #[arg(long, value_name = "NAME")]
     isa: Option<Features>,
     /// Run instructions as written: pack no weights, fuse no operators

@@ -15,6 +15,10 @@ pub enum Feature {
     Avx512Vnni,
     /// x86-64 with AMX-INT8: products of tiles of 8-bit values.
     Amx,
+    /// AArch64 with dot products of 8-bit values.
+    DotProd,
+    /// AArch64 with I8MM: matrix products of 8-bit values.
+    I8mm,
 }
 
 /// A row of the table of features.
@@ -27,12 +31,14 @@ struct Row {
 }
 
 /// All features, in the order of the variants of [`Feature`].
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 7] = [
     Row { feature: Feature::Avx2, name: "avx2", implies: &[] },
     Row { feature: Feature::AvxVnni, name: "avxvnni", implies: &[Feature::Avx2] },
     Row { feature: Feature::Avx512, name: "avx512", implies: &[Feature::Avx2] },
     Row { feature: Feature::Avx512Vnni, name: "avx512vnni", implies: &[Feature::Avx512] },
     Row { feature: Feature::Amx, name: "amx", implies: &[Feature::Avx512Vnni] },
+    Row { feature: Feature::DotProd, name: "dotprod", implies: &[] },
+    Row { feature: Feature::I8mm, name: "i8mm", implies: &[Feature::DotProd] },
 ];
 
 /// The name of the set without features.
@@ -228,11 +234,22 @@ fn is_detected(feature: Feature) -> bool {
         }
         Feature::Avx512Vnni => is_x86_feature_detected!("avx512vnni"),
         Feature::Amx => pteron_pool::has_amx_int8(),
+        Feature::DotProd | Feature::I8mm => false,
+    }
+}
+
+/// Whether this machine has the feature, provided that it has all features that this one implies.
+#[cfg(target_arch = "aarch64")]
+fn is_detected(feature: Feature) -> bool {
+    match feature {
+        Feature::DotProd => std::arch::is_aarch64_feature_detected!("dotprod"),
+        Feature::I8mm => std::arch::is_aarch64_feature_detected!("i8mm"),
+        _ => false,
     }
 }
 
 /// Always false: kernels have no code for features of this target.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn is_detected(_: Feature) -> bool {
     false
 }
@@ -257,7 +274,7 @@ mod tests {
         let two = Features::from(Feature::AvxVnni).union(Feature::Amx.into());
         assert_eq!((two.to_string().as_str(), "amx+avxvnni".parse()), ("avxvnni+amx", Ok(two)));
         let error = "sse9".parse::<Features>().unwrap_err().to_string();
-        assert!(error.ends_with("use portable, avx2, avxvnni, avx512, avx512vnni or amx"), "{error}");
+        assert!(error.ends_with("avx512vnni, amx, dotprod or i8mm"), "{error}");
     }
 
     #[test]

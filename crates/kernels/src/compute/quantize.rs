@@ -106,7 +106,7 @@ impl Quantizer {
     #[inline(always)]
     pub(crate) fn quantize_vector<S: Simd>(&self, s: S, x: S::F) -> S::I {
         // Clamping before rounding gives the same result as clamping after it.
-        let x = s.min(s.max(x, s.splat(self.low)), s.splat(self.high));
+        let x = s.limit(x, s.splat(self.low), s.splat(self.high));
         s.add_int(s.round(x), s.splat_int(self.zero))
     }
 }
@@ -157,7 +157,26 @@ impl Op for Quantize<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let inverse = s.splat(self.quantizer.inverse());
-        for (out, x) in self.out.chunks_mut(S::LANES).zip(self.x.chunks(S::LANES)) {
+        let (mut all_out, mut all_x) = (self.out, self.x);
+        if S::STORES_FOUR {
+            let len = 4 * S::LANES;
+            let whole = all_out.len().min(all_x.len()) / len * len;
+            let (out, rest_out) = all_out.split_at_mut(whole);
+            let (x, rest_x) = all_x.split_at(whole);
+            for (out, x) in out.chunks_exact_mut(len).zip(x.chunks_exact(len)) {
+                let quantized = |i: usize| {
+                    // SAFETY: the chunk has four vectors.
+                    let x = unsafe { s.load(x.as_ptr().add(i * S::LANES)) };
+                    self.quantizer.quantize_vector(s, s.mul(x, inverse))
+                };
+                // SAFETY: the chunk has the bytes of four vectors.
+                unsafe {
+                    s.store_bytes(out.as_mut_ptr(), [quantized(0), quantized(1), quantized(2), quantized(3)]);
+                }
+            }
+            (all_out, all_x) = (rest_out, rest_x);
+        }
+        for (out, x) in all_out.chunks_mut(S::LANES).zip(all_x.chunks(S::LANES)) {
             let n = out.len().min(x.len());
             // SAFETY: both chunks have at least `n` elements.
             unsafe {

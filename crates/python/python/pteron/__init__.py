@@ -144,7 +144,7 @@ def load(
             it, and all processes map it and share its weights. It is compiled again when the file or its data change.
         prepare: Whether operators are fused and weights packed; otherwise instructions run as written.
         isa: The instruction set that operators may use, with those that it implies: `portable`,
-            `avx2`, `avxvnni`, `avx512`, `avx512vnni`, `amx`.
+            `avx2`, `avxvnni`, `avx512`, `avx512vnni`, `amx`, `dotprod`, `i8mm`.
         seed: The seed of random operators.
         share_memory_arenas: Whether all methods use the same memory for their state, as with the reference's option of this name;
             for programs that were exported with `share_mutable_buffers`. All methods are loaded at once, and calls take turns.

@@ -9,6 +9,7 @@
 
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, VectorIsa, dispatch};
+use super::array_tile::array_tile;
 use std::ops::Range;
 
 /// The width of a panel of B, in vectors.
@@ -72,7 +73,7 @@ pub(super) struct Finish {
 impl Rows {
     /// How many times the loop over the inner dimension runs: once for each tap.
     #[inline(always)]
-    fn tap_count(&self) -> usize {
+    pub(super) fn tap_count(&self) -> usize {
         match *self {
             Rows::Table(_, taps) | Rows::Taps { taps, .. } => taps,
             Rows::Packed(..) | Rows::Strided(..) => 1,
@@ -130,7 +131,7 @@ pub(super) const PREFETCHED_PER_STEP: usize = 16;
 impl Args {
     /// The epilogue, if it is applied to the sums in registers, before the tile is stored.
     #[inline(always)]
-    fn register_epilogue(&self) -> Option<&Finish> {
+    pub(super) fn register_epilogue(&self) -> Option<&Finish> {
         self.finish.as_ref().filter(|f| !f.is_after_store())
     }
 }
@@ -286,29 +287,80 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             Rows::Packed(a, _) => rows[0] = a,
         }
         let mut a = rows[0];
-        for k in 0..args.k {
-            let mut bv = [[s.splat(0.0); NV]; NP];
-            repeat!(NP, [0 1 2 3], p => {
-                repeat!(NV, [0 1], v => {
-                    // SAFETY: B has k rows of NP panels.
-                    bv[p][v] = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
-                });
-            });
-            repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
-                // SAFETY: A has MR rows of k columns.
-                let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
+        let mut k = 0;
+        // Loads the row of B at `$at`.
+        macro_rules! row_of_b {
+            ($at:expr) => {{
+                let (at, mut row) = ($at, [[s.splat(0.0); NV]; NP]);
                 repeat!(NP, [0 1 2 3], p => {
                     repeat!(NV, [0 1], v => {
-                        acc[i][p][v] = s.mul_add(x, bv[p][v], acc[i][p][v]);
+                        // SAFETY: B has k rows of NP panels.
+                        row[p][v] = unsafe { s.load(at.wrapping_add(p * args.b_panel + v * S::LANES)) };
                     });
                 });
+                row
+            }};
+        }
+        // Adds the products of a row of B with row `$i` of A, of which `$product` adds one to a sum.
+        macro_rules! add_row {
+            ($bv:ident, $i:ident, |$b:ident, $sum:ident| $product:expr) => {
+                repeat!(NP, [0 1 2 3], p => {
+                    repeat!(NV, [0 1], v => {
+                        let ($b, $sum) = ($bv[p][v], acc[$i][p][v]);
+                        acc[$i][p][v] = $product;
+                    });
+                })
+            };
+        }
+        while const { S::BY_LANE && IN_PLACE } && k + 4 <= args.k {
+            let mut fours = [s.splat(0.0); MR];
+            repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                // SAFETY: A has MR rows of k columns.
+                fours[i] = unsafe { s.load(rows[i].add(k)) };
             });
+            macro_rules! column {
+                ($($lane:literal)*) => {$(
+                    let bv = row_of_b!(b.wrapping_add($lane * args.b_step));
+                    repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                        add_row!(bv, i, |b, sum| s.mul_add_lane::<$lane>(fours[i], b, sum));
+                    });
+                )*};
+            }
+            column!(0 1 2 3);
+            b = b.wrapping_add(4 * args.b_step);
+            k += 4;
+        }
+        while k < args.k {
+            let bv = row_of_b!(b);
+            if const { S::BY_LANE && !IN_PLACE } {
+                let mut fours = [s.splat(0.0); 4];
+                repeat!(MR.div_ceil(4), [0 1 2 3], q => {
+                    // SAFETY: A has MR elements for each column.
+                    fours[q] = unsafe { s.load_first(a.wrapping_add(4 * q), MR - 4 * q) };
+                });
+                macro_rules! rows {
+                    ($($i:literal)*) => {$(
+                        if const { $i < MR } {
+                            let i = $i;
+                            add_row!(bv, i, |b, sum| s.mul_add_lane::<{ $i % 4 }>(fours[$i / 4], b, sum));
+                        }
+                    )*};
+                }
+                rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+            } else {
+                repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                    // SAFETY: A has MR rows of k columns.
+                    let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
+                    add_row!(bv, i, |b, sum| s.mul_add(x, b, sum));
+                });
+            }
             b = b.wrapping_add(args.b_step);
             s.prefetch(ahead);
             ahead = ahead.wrapping_add(ahead_step);
             if !IN_PLACE {
                 a = a.wrapping_add(MR);
             }
+            k += 1;
         }
     }
 
@@ -398,95 +450,5 @@ impl Op for StoredFinish<'_> {
                 }
             }
         }
-    }
-}
-
-/// The tile as loops over arrays of lanes, which the compiler vectorizes for the target.
-///
-/// # Safety
-/// As [`Tile::new`].
-#[inline(always)]
-unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(s: S, args: &Args) {
-    let panel = PANEL_VECTORS * S::LANES;
-    let mut acc = [[[s.splat(0.0); PANEL_VECTORS]; NP]; MR];
-    // Calls `body` for each vector of C: row, panel, vector, first column, address and number of columns.
-    let each = |body: &mut dyn FnMut(usize, usize, usize, usize, *mut f32, usize)| {
-        for i in 0..MR {
-            for p in 0..NP {
-                for v in 0..PANEL_VECTORS {
-                    let at = p * panel + v * S::LANES;
-                    let c = args.c.wrapping_add(i * args.c_step + at);
-                    body(i, p, v, at, c, args.n.saturating_sub(at).min(S::LANES));
-                }
-            }
-        }
-    };
-    let mut b = args.b;
-    for tap in 0..args.a.tap_count() {
-        let rows: [*const f32; MR] = std::array::from_fn(|i| match args.a {
-            // SAFETY: there are MR pointers for each tap.
-            Rows::Table(table, _) => unsafe { *table.add(tap * MR + i) },
-            // SAFETY: there is an offset for each tap.
-            Rows::Taps { first, step, offsets, .. } => unsafe {
-                first.wrapping_add(*offsets.add(tap) + i * step)
-            },
-            Rows::Strided(a, step) => a.wrapping_add(i * step),
-            Rows::Packed(a, _) => a.wrapping_add(i),
-        });
-        for k in 0..args.k {
-            let at = if IN_PLACE { k } else { k * MR };
-            let mut bv = [[s.splat(0.0); PANEL_VECTORS]; NP];
-            for (p, bv) in bv.iter_mut().enumerate() {
-                for (v, bv) in bv.iter_mut().enumerate() {
-                    // SAFETY: B has k rows of NP panels.
-                    *bv = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
-                }
-            }
-            for (row, acc) in rows.iter().zip(acc.iter_mut()) {
-                // SAFETY: A has MR rows of k columns.
-                let x = s.splat(unsafe { *row.add(at) });
-                for (acc, bv) in acc.iter_mut().zip(&bv) {
-                    for (acc, &bv) in acc.iter_mut().zip(bv) {
-                        *acc = s.mul_add(x, bv, *acc);
-                    }
-                }
-            }
-            b = b.wrapping_add(args.b_step);
-        }
-    }
-    if args.accumulate {
-        each(&mut |i, p, v, _, c, left| {
-            // SAFETY: C has MR rows of n columns; `left` of them are read.
-            acc[i][p][v] = s.add(unsafe { s.load_first(c, left) }, acc[i][p][v]);
-        });
-    }
-    each(&mut |i, p, v, at, c, left| {
-        let mut lanes = [0.0f32; 16];
-        // SAFETY: C has MR rows of n columns, of which `left` are written; there are as many biases.
-        unsafe {
-            s.store(lanes.as_mut_ptr(), acc[i][p][v]);
-            for (j, &x) in lanes[..left].iter().enumerate() {
-                *c.add(j) = args.register_epilogue().map_or(x, |f| apply_finish(f, x, at + j));
-            }
-        }
-    });
-}
-
-/// The result for the sum `x` in column `j`, if the epilogue is no more than a column bias and bounds.
-///
-/// # Safety
-/// The bias of `f` is null or has an element `j`.
-#[inline(always)]
-unsafe fn apply_finish(f: &Finish, mut x: f32, j: usize) -> f32 {
-    if !f.col_bias.is_null() {
-        // SAFETY: as the caller promises.
-        x += unsafe { *f.col_bias.add(j) };
-    }
-    match f.bounds {
-        Some((low, high)) => {
-            let x = if low > x { low } else { x };
-            if high < x { high } else { x }
-        }
-        None => x,
     }
 }

@@ -1,7 +1,6 @@
 //! Depthwise convolution: sums of a few taps for each channel.
 
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
-use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
 use super::super::qgemm::copy_flipped;
 use super::super::qgemm::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
@@ -10,11 +9,11 @@ use super::super::qgemm::pack::PANEL;
 use super::super::qgemm::select::ColumnKernel;
 use super::super::quantize::Affine;
 use super::super::scratch;
-use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::depthwise_sums::{CHANNELS, FinishLine, Sums, pixels_read_per_line, tap_weights};
 use super::input::Input;
 use super::quads::Quads;
+use super::taps::{Block, Weight};
 use pteron_pool::Pool;
 use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
@@ -42,7 +41,7 @@ pub(super) struct Depthwise {
 #[derive(Debug)]
 enum Taps {
     /// The weights tap by tap; the channels of a tap are contiguous.
-    Single(Vec<f32>),
+    Single(Vec<Weight>),
     Quads(Quads),
 }
 
@@ -72,12 +71,12 @@ impl Depthwise {
             Some(kernel) if Quads::supports(p) => Taps::Quads(Quads::new(kernel, p, weights)?),
             _ => {
                 // Blocks of channels may read past the last channel.
-                let mut all = filled(p.tap_count() * padded + CHANNELS, 0.0)?;
+                let mut all = filled(p.tap_count() * padded + CHANNELS, Weight::default())?;
                 for (t, to) in all.chunks_exact_mut(padded.max(1)).take(p.tap_count()).enumerate() {
                     to[..p.in_channels]
                         .iter_mut()
                         .zip(tap_weights(weights, t))
-                        .for_each(|(to, w)| *to = f32::from(w));
+                        .for_each(|(to, w)| *to = Weight::from(w));
                 }
                 Taps::Single(all)
             }
@@ -113,7 +112,7 @@ impl Depthwise {
         let count = frame.batch * depth * strips;
         let per_strip = at_once.saturating_mul(width * p.out_channels * p.tap_count());
         let out = out.blocks();
-        let affine = Affine { zero: i32::from(input.zero), ..affine };
+        let affine = Affine { zero: input.zero, ..affine };
         let taps = match &self.taps {
             Taps::Single(_) => Single::tap_offsets(p, frame),
             Taps::Quads(quads) => quads.tap_offsets(p, frame),
@@ -179,11 +178,11 @@ impl Depthwise {
     }
 }
 
-/// Computes sums tap by tap, in f32.
+/// Computes sums tap by tap.
 struct Single<'a> {
     isa: Isa,
     input: Input<'a>,
-    weights: &'a [f32],
+    weights: &'a [Weight],
     /// The number of weights from one tap to the next.
     tap_step: usize,
     taps: &'a [usize],
@@ -213,9 +212,9 @@ impl Single<'_> {
         });
     }
 
-    /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after it.
+    /// Copies the input line that a kernel line reads, with the padding before and after it.
     fn gather_line(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
-        let Input { p, zero, flip, .. } = self.input;
+        let (Input { p, flip, .. }, zero) = (self.input, self.input.zero_byte());
         let Some(from) = self.input.line(line, after) else {
             return out.fill(zero);
         };
@@ -246,83 +245,6 @@ impl Sums for SingleLine<'_> {
             channels: channels.len(),
             sums,
         };
-        dispatch(isa, block);
+        block.run(isa);
     }
-}
-
-/// The sums of a range of channels of neighbouring output pixels.
-struct Block<'a> {
-    lines: &'a [u8],
-    /// The number of bytes from one pixel to the next.
-    step: usize,
-    taps: &'a [usize],
-    weights: &'a [f32],
-    /// The number of weights from one tap to the next.
-    tap_step: usize,
-    channels: usize,
-    sums: &'a mut [[i32; CHANNELS]],
-}
-
-impl Op for Block<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        assert!(!self.sums.is_empty() && self.channels <= CHANNELS);
-        let last = (self.sums.len() - 1) * self.step + self.taps.iter().max().unwrap_or(&0);
-        assert!(last + CHANNELS <= self.lines.len(), "lines must extend past the last channel");
-        assert!(
-            self.taps.len().saturating_sub(1) * self.tap_step + CHANNELS <= self.weights.len(),
-            "weights must extend past the last channel"
-        );
-        for (i, sums) in self.sums.iter_mut().enumerate() {
-            let lines = self.lines[i * self.step..].as_ptr();
-            let mut c = 0;
-            while c < self.channels {
-                let wide = c + 4 * S::LANES <= self.channels.next_multiple_of(PANEL);
-                let weights = self.weights[c..].as_ptr();
-                // SAFETY: the assertions put `CHANNELS` bytes and weights at every tap in bounds, and a block of
-                // channels is within `CHANNELS`.
-                unsafe {
-                    let (lines, to) = (lines.add(c), sums.as_mut_ptr().add(c));
-                    if wide {
-                        sum_block::<S, 4>(s, lines, self.taps, weights, self.tap_step, to);
-                    } else {
-                        sum_block::<S, 1>(s, lines, self.taps, weights, self.tap_step, to);
-                    }
-                }
-                c += if wide { 4 * S::LANES } else { S::LANES };
-            }
-        }
-    }
-}
-
-/// The sums of `V` vectors of channels of a pixel. Those past the last channel are meaningless.
-///
-/// # Safety
-/// `V` vectors of bytes and of weights can be read at each tap, and as many sums can be written.
-#[inline(always)]
-unsafe fn sum_block<S: Simd, const V: usize>(
-    s: S,
-    lines: *const u8,
-    taps: &[usize],
-    weights: *const f32,
-    tap_step: usize,
-    sums: *mut i32,
-) {
-    let mut acc = [s.splat(0.0); V];
-    for (t, &at) in taps.iter().enumerate() {
-        // SAFETY: as the caller promises.
-        unsafe {
-            repeat!(V, [0 1 2 3], v => {
-                let x = s.load_bytes(lines.add(at + v * S::LANES));
-                let w = s.load(weights.add(t * tap_step + v * S::LANES));
-                acc[v] = s.mul_add(x, w, acc[v]);
-            });
-        }
-    }
-    repeat!(V, [0 1 2 3], v => {
-        // SAFETY: as the caller promises.
-        unsafe { s.store_int(sums.add(v * S::LANES), s.round(acc[v])) };
-    });
 }

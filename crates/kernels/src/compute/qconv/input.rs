@@ -11,13 +11,19 @@ pub(super) struct Input<'a> {
     pub(super) p: &'a ConvParams,
     pub(super) frame: &'a ConvFrame,
     pub(super) x: &'a [u8],
-    /// The value that is read instead of pixels outside the image: zero, as an unsigned quantized value.
-    pub(super) zero: u8,
-    /// The bits in which a quantized value and its unsigned form differ.
+    /// The quantized value that is read instead of pixels outside the image, zero, as it is
+    /// [copied](super::super::qgemm::conversion).
+    pub(super) zero: i32,
+    /// The bits in which a quantized value and its copy differ.
     pub(super) flip: u8,
 }
 
 impl<'a> Input<'a> {
+    /// The byte of a copied zero.
+    pub(super) fn zero_byte(&self) -> u8 {
+        self.zero as u8
+    }
+
     /// The input line that a line of the output, counted through all images, reads `after` planes and lines after its
     /// first tap; `None` if it is outside the image.
     pub(super) fn line(&self, line: usize, after: [usize; 2]) -> Option<&'a [u8]> {

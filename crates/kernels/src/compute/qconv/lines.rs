@@ -2,7 +2,7 @@
 //! read segments of the copy that begin a stride apart. Each byte is copied once, not once a tap.
 //!
 //! XNNPACK's indirect convolution (Dukhan, "The Indirect Convolution Algorithm", 2019) copies nothing, but reads a
-//! pointer for each tap of each pixel. Here values have to be copied in any case, to be unsigned and padded, and the
+//! pointer for each tap of each pixel. Here values have to be copied in any case, to be of one signedness and padded, and the
 //! copies are laid out so that the taps of all pixels of a block are at the same few offsets: a tile reads neither
 //! pointers nor the padding of an image as a special case.
 
@@ -141,7 +141,7 @@ impl<'a> Lines<'a> {
 
     /// Copies a line from pixel `from` on, with padding for pixels outside the image.
     fn copy_line(&self, line: Option<&[u8]>, from: isize, out: &mut [u8]) {
-        let Input { p, frame, zero, flip, .. } = self.input;
+        let (Input { p, frame, flip, .. }, zero) = (self.input, self.input.zero_byte());
         let Some(line) = line else {
             return out.fill(zero);
         };

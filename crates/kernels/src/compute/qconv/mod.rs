@@ -10,6 +10,8 @@ mod input;
 mod lines;
 mod patches;
 mod quads;
+#[cfg_attr(target_arch = "aarch64", path = "taps_neon.rs")]
+mod taps;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ mod tests;
 use super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
+use super::qgemm::conversion;
 use super::qgemm::driver::{Fill, Job};
 use super::qgemm::epilogue::Params;
 use super::qgemm::pack::PANEL;
@@ -187,11 +190,14 @@ impl QuantizedConv {
         };
         assert_eq!(Some(x.bytes.len()), elements(frame.input, p.in_channels), "input of {p:?} for {frame:?}");
         assert_eq!(Some(length), elements(frame.output, p.out_channels), "output of {p:?} for {frame:?}");
-        let lift = i32::from(x.signed) * 128;
-        let zero = u8::try_from(x.affine.zero.saturating_add(lift));
-        let zero = zero.unwrap_or_else(|_| {
-            panic!("the zero point {} is not an 8-bit value of the input's type", x.affine.zero)
-        });
+        let (flip, lift) = conversion(x.signed);
+        let values = if x.signed { -128..=127 } else { 0..=255 };
+        assert!(
+            values.contains(&x.affine.zero),
+            "the zero point {} is not an 8-bit value of the input's type",
+            x.affine.zero
+        );
+        let zero = x.affine.zero + lift;
         epilogue.check(p.out_channels);
         if length == 0 {
             return;
@@ -203,7 +209,6 @@ impl QuantizedConv {
                 QuantizedOut::Quantized(MatMut::new(out, m, p.out_channels), q)
             }
         };
-        let flip = if x.signed { 0x80 } else { 0 };
         let input = Input { p, frame, x: x.bytes, zero, flip };
         match &self.algorithm {
             Algorithm::Depthwise(algorithm) => {

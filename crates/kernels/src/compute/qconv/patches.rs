@@ -65,7 +65,7 @@ impl Patches<'_> {
         count: usize,
         mut rows: impl Iterator<Item = &'b mut [u8]>,
     ) {
-        let Input { p, frame, zero, .. } = self.input;
+        let (Input { p, frame, .. }, zero) = (self.input, self.input.zero_byte());
         let channels = p.in_channels / self.groups;
         let len = taps * channels;
         let Some(line) = line else {
@@ -116,7 +116,7 @@ impl Patches<'_> {
         out: Option<&mut [u8]>,
     ) {
         let Some(out) = out else { return };
-        let Input { p, frame, zero, .. } = self.input;
+        let (Input { p, frame, .. }, zero) = (self.input, self.input.zero_byte());
         for (t, out) in out[..taps * channels].chunks_exact_mut(channels).enumerate() {
             match usize::try_from(from + t as isize) {
                 Ok(i) if i < frame.input[2] => {

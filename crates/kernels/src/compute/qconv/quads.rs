@@ -86,7 +86,7 @@ impl Quads {
             let (tile, bytes) = scratch.split_at_mut(MAX_TILE);
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);
             let (outside, quads) = bytes.split_at_mut(outside);
-            outside.fill(input.zero ^ input.flip);
+            outside.fill(input.zero_byte() ^ input.flip);
             for (q, out) in quads.chunks_exact_mut(len).take(self.quads).enumerate() {
                 let after = |i| (q * QUAD + i) * p.dilation[1];
                 let line = |i| input.line(lines.start, [0, after(i)]).unwrap_or(outside);
@@ -102,15 +102,15 @@ impl Quads {
     }
 }
 
-/// Interleaves four lines as unsigned values, with the padding before and after them.
+/// Interleaves four lines, with the padding before and after them.
 fn interleave(isa: Isa, input: Input<'_>, lines: [&[u8]; QUAD], out: &mut [u8]) {
     let out = out.as_chunks_mut::<QUAD>().0;
     let before = input.p.padding[2] * input.p.in_channels;
     let (left, rest) = out.split_at_mut(before.min(out.len()));
     let (middle, right) = rest.split_at_mut(lines[0].len().min(rest.len()));
-    left.fill([input.zero; QUAD]);
+    left.fill([input.zero_byte(); QUAD]);
     dispatch(isa, Interleave { lines, flip: input.flip, out: middle });
-    right.fill([input.zero; QUAD]);
+    right.fill([input.zero_byte(); QUAD]);
 }
 
 struct Interleave<'a> {
@@ -123,9 +123,10 @@ impl Op for Interleave<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let ([a, b, c, d], flip) = (self.lines, self.flip);
-        for ((((a, b), c), d), out) in a.iter().zip(b).zip(c).zip(d).zip(self.out) {
+    fn run<S: Simd>(self, s: S) {
+        let done = s.interleave(self.lines, self.flip, self.out);
+        let ([a, b, c, d], flip) = (self.lines.map(|line| &line[done..]), self.flip);
+        for ((((a, b), c), d), out) in a.iter().zip(b).zip(c).zip(d).zip(&mut self.out[done..]) {
             *out = [a ^ flip, b ^ flip, c ^ flip, d ^ flip];
         }
     }

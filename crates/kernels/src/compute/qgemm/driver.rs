@@ -2,7 +2,7 @@
 //!
 //! The blocks are simpler than those of f32 products. Elements take a quarter of the bytes, so that the
 //! inner dimension is not divided and a sum stays in registers until it is complete; weights are always packed. A block
-//! of A, copied once as unsigned bytes (the left operand of the instructions), stays in the L2 cache while all panels
+//! of A, copied once as the bytes that the instructions multiply, stays in the L2 cache while all panels
 //! pass it. The sums of several tiles are collected in a buffer of a few kilobytes and finished together: to set up
 //! scales, zero points and rounding takes as long as thousands of multiplications.
 
@@ -38,7 +38,8 @@ const ELEMENT_WORK: usize = 64;
 /// from a far cache, relative to multiplying the two by the fastest microkernel.
 const READ_COST: [f64; 2] = [10.0, 4.0];
 
-/// The left operand of a product, provided a block of rows at a time, as unsigned values. A block consists of lines
+/// The left operand of a product, provided a block of rows at a time, as [`conversion`](super::conversion) says. A
+/// block consists of lines
 /// with equal numbers of rows; the rows of a line may overlap.
 pub(crate) trait Fill: Sync {
     /// The layout of rows of `k` elements in a block.
@@ -313,6 +314,7 @@ impl Job<'_> {
                 k: b.group_rows().min(layout.len - from),
                 groups: run.len(),
                 group_step,
+                without_least: b.is_without_least(),
                 four: b.bits() == WeightBits::Four && wide.is_none(),
                 rows,
                 panels: tile.panels,

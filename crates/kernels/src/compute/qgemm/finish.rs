@@ -85,6 +85,16 @@ const REAL: u8 = 1;
 /// Results are requantized.
 const QUANTIZED: u8 = 2;
 
+/// Constants of a vector of columns: their scales, the sums of their weights, what is subtracted from the sums of all
+/// rows, and the bias.
+#[derive(Clone, Copy)]
+struct Columns<S: Simd> {
+    scales: S::F,
+    sums: S::I,
+    zeros: S::I,
+    bias: S::F,
+}
+
 /// The destination of results, and the bounds to clamp them to.
 #[derive(Clone, Copy)]
 enum Target {
@@ -98,6 +108,23 @@ impl Target {
         match self {
             Target::Real { .. } => 1.0,
             Target::Quantized { quantizer, .. } => quantizer.inverse(),
+        }
+    }
+
+    /// Stores the requantized results of four vectors.
+    ///
+    /// # Safety
+    /// These elements are in bounds of the result, which is requantized.
+    #[inline(always)]
+    unsafe fn store_four<S: Simd>(self, s: S, (row, col): (usize, usize), y: [S::F; 4]) {
+        if let Target::Quantized { to, step, quantizer } = self {
+            let [a, b, c, d] = y;
+            let quantized = |y| quantizer.quantize_vector(s, y);
+            // SAFETY: as the caller promises.
+            unsafe {
+                let to = to.add(row * step + col);
+                s.store_bytes(to, [quantized(a), quantized(b), quantized(c), quantized(d)]);
+            }
         }
     }
 
@@ -181,37 +208,78 @@ impl Finish<'_> {
             Params::All(all) => (all, &[][..]),
             Params::Rows(each) => (Affine { scale: 1.0, zero: 0 }, each),
         };
-        for col in (0..cols).step_by(S::LANES) {
-            // SAFETY: `check` has found scales and sums of whole panels, `rows` rows of whole panels in the tile and
-            // parameters for each row to be in bounds; the result has these rows and columns.
-            unsafe {
-                let column = col / PANEL * self.panel_step + col % PANEL;
-                let scales = s.load(self.scales.as_ptr().add(column));
-                let scales = s.mul(scales, s.splat(all.scale * to.result_factor()));
-                let sums = s.load_int(self.column_sums.as_ptr().add(column));
-                let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
-                if let Some(offset) = self.epilogue.offset {
-                    zeros = s.sub_int(zeros, s.load_int(load_padded(&offset[col..cols]).as_ptr()));
-                }
-                let bias = self.scaled_bias(s, col, cols, to.result_factor());
+        let factor = to.result_factor();
+        // SAFETY: `check` has found scales and sums of whole panels, `rows` rows of whole panels in the tile and
+        // parameters for each row to be in bounds; the result has these rows and columns.
+        unsafe {
+            let mut col = 0;
+            while const { END == QUANTIZED && S::STORES_FOUR } && col + 4 * S::LANES <= cols {
+                let columns = [0, 1, 2, 3].map(|v| self.columns(s, col + v * S::LANES, cols, all, factor));
                 for row in 0..rows {
-                    let x = s.load_int(self.sums.as_ptr().add(row * self.step + col));
-                    let mut x = s.sub_int(if PLAIN { x } else { s.shift_right(x, self.shift) }, zeros);
-                    if EACH {
-                        x = s.sub_int(x, s.mul_int(sums, s.splat_int(each.get_unchecked(row).zero)));
-                    }
-                    let mut y = s.to_float(x);
-                    if EACH {
-                        y = s.mul(y, s.splat(each.get_unchecked(row).scale));
-                    }
-                    y = match EACH && END == REAL {
-                        true => s.mul_add(y, scales, bias),
-                        false if PLAIN => s.mul(y, scales),
-                        false => s.add(s.mul(y, scales), bias),
+                    let y = |v: usize| {
+                        let at = row * self.step + col + v * S::LANES;
+                        self.result::<S, END, EACH, PLAIN>(s, at, each.get(row), &columns[v])
                     };
+                    to.store_four(s, (row, col), [y(0), y(1), y(2), y(3)]);
+                }
+                col += 4 * S::LANES;
+            }
+            while col < cols {
+                let columns = self.columns(s, col, cols, all, factor);
+                for row in 0..rows {
+                    let at = row * self.step + col;
+                    let y = self.result::<S, END, EACH, PLAIN>(s, at, each.get(row), &columns);
                     to.store::<S, END>(s, (row, col), cols - col, y);
                 }
+                col += S::LANES;
             }
+        }
+    }
+
+    /// What the results of a vector of columns from `col` on, of `cols`, are computed with.
+    ///
+    /// # Safety
+    /// [`Self::check`] has passed, and the tile has a column `col`.
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(&self, s: S, col: usize, cols: usize, all: Affine, factor: f32) -> Columns<S> {
+        let column = col / PANEL * self.panel_step + col % PANEL;
+        // SAFETY: as the caller promises.
+        unsafe {
+            let scales = s.load(self.scales.as_ptr().add(column));
+            let scales = s.mul(scales, s.splat(all.scale * factor));
+            let sums = s.load_int(self.column_sums.as_ptr().add(column));
+            let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
+            if let Some(offset) = self.epilogue.offset {
+                zeros = s.sub_int(zeros, s.load_int(load_padded(&offset[col..cols]).as_ptr()));
+            }
+            Columns { scales, sums, zeros, bias: self.scaled_bias(s, col, cols, factor) }
+        }
+    }
+
+    /// The results for a vector of sums, the one at `at`, of a row with parameters of its own, `affine`, if `EACH`.
+    ///
+    /// # Safety
+    /// [`Self::check`] has passed, and the tile has these sums.
+    #[inline(always)]
+    unsafe fn result<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(
+        &self,
+        s: S,
+        at: usize,
+        affine: Option<&Affine>,
+        columns: &Columns<S>,
+    ) -> S::F {
+        // SAFETY: as the caller promises.
+        let x = unsafe { s.load_int(self.sums.as_ptr().add(at)) };
+        let x = s.sub_int(if PLAIN { x } else { s.shift_right(x, self.shift) }, columns.zeros);
+        let Columns { scales, sums, bias, .. } = *columns;
+        match affine {
+            Some(affine) if EACH => {
+                let x = s.sub_int(x, s.mul_int(sums, s.splat_int(affine.zero)));
+                let y = s.mul(s.to_float(x), s.splat(affine.scale));
+                if END == REAL { s.mul_add(y, scales, bias) } else { s.add(s.mul(y, scales), bias) }
+            }
+            _ if PLAIN => s.mul(s.to_float(x), scales),
+            _ => s.add(s.mul(s.to_float(x), scales), bias),
         }
     }
 

@@ -11,18 +11,25 @@
 //! | `avx512vnni` | AVX-512 VNNI | 8 rows by 32 columns by 4 |
 //! | `avxvnni` | AVX-VNNI | 4 rows by 16 columns by 4 |
 //! | `avx2` | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
-//! | `portable` | any | a row by 16 columns by 4 |
+//! | `i8mm` | AArch64 with I8MM | 6 rows by 16 columns by 8 |
+//! | `dotprod` | AArch64 with dot products | 6 rows by 16 columns by 4 |
+//! | `neon` | any AArch64 | 2 rows by 16 columns by 8, widened to 16 bits: nothing saturates |
+//! | `simd128` | WebAssembly with 128-bit vectors | 2 rows by 8 columns by 4, widened to 16 bits: nothing saturates |
+//! | `portable` | any other | a row by 16 columns by 4 |
 //!
 //! Another instruction set is a file that implements [`Microkernel`](tile::Microkernel), a row of
 //! [`select`], and a row of `pteron_operator::Feature`.
 //!
 //! B is packed once, in one layout that all microkernels read: panels of 16 columns, in which four rows of every
 //! column are adjacent. 4-bit values stay packed two a byte in memory and are widened in registers. A is copied a
-//! block at a time, as unsigned bytes: signed values and their zero points are offset by 128. Rows that are patches of
+//! block at a time, as bytes of the signedness that instructions multiply: unsigned ones, on AArch64 signed ones. Values
+//! of the other and their zero points are offset by 128. Rows that are patches of
 //! an image overlap in the copy, if tiles can read rows in segments: AMX can do so only if segments are whole steps.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "aarch64")]
+mod arm;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -30,12 +37,21 @@ mod avx512vnni;
 #[cfg(target_arch = "x86_64")]
 mod avxvnni;
 pub(crate) mod columns;
+#[cfg(target_arch = "aarch64")]
+mod dotprod;
 pub(crate) mod driver;
 pub(crate) mod epilogue;
 pub(crate) mod finish;
+#[cfg(target_arch = "aarch64")]
+mod i8mm;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod pack;
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 mod portable;
 pub(crate) mod select;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -127,7 +143,7 @@ fn qgemm_with(
         return;
     }
     let fill = DenseRows { a };
-    let zero = i32::from(a.signed) * 128;
+    let zero = conversion(a.signed).1;
     Job { kernel, isa, m, fill: &fill, zero, params: a.params, b, epilogue: *epilogue }.run(pool, out);
 }
 
@@ -146,11 +162,21 @@ impl Fill for DenseRows<'_> {
         if k == 0 {
             return;
         }
-        let flip = if self.a.signed { 0x80 } else { 0 };
+        let flip = conversion(self.a.signed).0;
         let from = self.a.bytes[rows.start * k..rows.end * k].chunks_exact(k);
         for (to, from) in out.chunks_mut(step).zip(from) {
             copy_flipped(&mut to[..k], from, flip);
         }
+    }
+}
+
+/// How 8-bit values, which are `i8` if `signed`, else `u8`, are copied for microkernels: the bits to invert, and the
+/// offset that inverting them adds to the values.
+pub(crate) fn conversion(signed: bool) -> (u8, i32) {
+    match (signed, cfg!(target_arch = "aarch64")) {
+        (true, false) => (0x80, 128),
+        (false, true) => (0x80, -128),
+        (true, true) | (false, false) => (0, 0),
     }
 }
 

@@ -50,6 +50,8 @@ pub struct PackedWeights {
     n: usize,
     bits: WeightBits,
     group: usize,
+    /// Whether no 8-bit value is -128; false if this was not looked at.
+    without_least: bool,
     /// `[panels, groups, PANEL]`: the scales of a panel are contiguous, as a tile reads them.
     scales: Vec<f32>,
     /// The sum of each column in each group, in the layout of the scales.
@@ -100,8 +102,12 @@ impl PackedWeights {
                 false => to.copy_from_slice(&scales[g * n + first..][..to.len()]),
             }
         }
-        let mut packed = Self { data, k, n, bits, group, scales: column_scales, sums };
+        let without_least = false;
+        let mut packed = Self { data, k, n, bits, group, without_least, scales: column_scales, sums };
         packed.fill(quantized, depth);
+        if cfg!(target_arch = "aarch64") && bits == WeightBits::Eight {
+            packed.without_least = !packed.data.contains(&0x80);
+        }
         Ok(packed)
     }
 
@@ -204,6 +210,11 @@ impl PackedWeights {
     /// The bytes of memory that the packed weights own.
     pub fn nbytes(&self) -> usize {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
+    }
+
+    /// Whether no value is known to be -128.
+    pub(super) fn is_without_least(&self) -> bool {
+        self.without_least
     }
 
     pub(super) fn panel_count(&self) -> usize {

@@ -2,17 +2,31 @@
 
 use super::super::isa::Isa;
 use super::columns::Columns;
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 use super::portable;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::simd128;
 use super::tile::{Args, Microkernel};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512vnni, avxvnni};
+#[cfg(target_arch = "aarch64")]
+use super::{dotprod, i8mm, neon};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
 /// The microkernels of this target, slowest first.
 static MICROKERNELS: &[&dyn Microkernel] = &[
+    #[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
     &portable::Portable,
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    &simd128::Simd128,
+    #[cfg(target_arch = "aarch64")]
+    &neon::Neon,
+    #[cfg(target_arch = "aarch64")]
+    &dotprod::DotProd,
+    #[cfg(target_arch = "aarch64")]
+    &i8mm::I8mm,
     #[cfg(target_arch = "x86_64")]
     &avx2::Avx2,
     #[cfg(target_arch = "x86_64")]
@@ -56,7 +70,7 @@ impl SupportedKernel {
     }
 
     fn fastest_where(isa: Isa, condition: impl Fn(&Self) -> bool) -> Self {
-        Self::available(isa).filter(condition).last().unwrap_or(Self(&portable::Portable))
+        Self::available(isa).filter(condition).last().unwrap_or(Self(MICROKERNELS[0]))
     }
 
     /// The number of multiplications that the fastest microkernel does in the time this one takes for `multiplications`.

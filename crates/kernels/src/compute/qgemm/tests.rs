@@ -79,8 +79,8 @@ impl Case {
             let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
             for j in 0..n {
                 let bias = if self.bias { o.bias[j] * factor } else { 0.0 };
-                // Sums take A as unsigned values.
-                let lift = if self.signed { 128 } else { 0 };
+                // Sums take A as it is copied.
+                let lift = i64::from(conversion(self.signed).1);
                 let add = |x: f32, s: f32, y: f32| if fused { x.mul_add(s, y) } else { x * s + y };
                 let offset = if self.bias { i64::from(o.offset[j]) } else { 0 };
                 let column_scale = |g: usize| o.scales[if self.one_scale { 0 } else { g * n + j }];
@@ -90,7 +90,7 @@ impl Case {
                         .clone()
                         .map(|(p, w)| {
                             let byte = o.a[i * k + p];
-                            w * if self.signed { i64::from(byte as i8) + lift } else { i64::from(byte) }
+                            w * (if self.signed { i64::from(byte as i8) } else { i64::from(byte) } + lift)
                         })
                         .sum();
                     (sum, weights.map(|(_, w)| w).sum::<i64>(), column_scale(g))

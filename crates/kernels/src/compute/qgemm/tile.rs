@@ -105,6 +105,8 @@ pub(crate) struct Args<'a> {
     /// that have [limits on them](Microkernel::segment_limits) need such a `k`, too.
     pub(super) groups: usize,
     pub(super) group_step: usize,
+    /// Whether no value of B is the least one, -128; unknown with 4-bit values.
+    pub(super) without_least: bool,
     /// Whether B has 4-bit values: the microkernel's sums are then 16 times the true ones.
     pub(super) four: bool,
     pub(super) rows: usize,

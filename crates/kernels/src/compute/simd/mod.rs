@@ -8,15 +8,22 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod intrinsics;
-#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 mod portable;
 mod select;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use select::dispatch;
+
+/// The most lanes that a vector has.
+const MAX_LANES: usize = 16;
 
 /// Vectors of f32 of an instruction set, and vectors of as many i32. A value of a type that implements this proves
 /// that the machine has the instruction set.
@@ -39,11 +46,24 @@ pub(crate) trait Simd: Copy {
     const FUSED: bool;
     /// Whether a vector is an array, so that the compiler vectorizes plain loops over it.
     const IS_ARRAY: bool = false;
+    /// Whether bytes of four vectors are best stored together.
+    const STORES_FOUR: bool = false;
+    /// Whether a lane of a vector of four multiplies another vector in one instruction, [`Simd::mul_add_lane`]: tiles
+    /// then load elements four at a time instead of one by one.
+    const BY_LANE: bool = false;
 
     /// A vector with `x` in every lane.
     fn splat(self, x: f32) -> Self::F;
     /// `a * b + c`; rounded once if [`Simd::FUSED`].
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a[LANE] * b + c`, rounded as [`Simd::mul_add`] rounds; through memory unless [`Simd::BY_LANE`].
+    #[inline(always)]
+    fn mul_add_lane<const LANE: i32>(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        let mut lanes = [0.0; MAX_LANES];
+        // SAFETY: no vector has more lanes.
+        unsafe { self.store(lanes.as_mut_ptr(), a) };
+        self.mul_add(self.splat(lanes[LANE as usize]), b, c)
+    }
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`.
@@ -54,6 +74,11 @@ pub(crate) trait Simd: Copy {
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// The lesser of `a` and `b` in each lane; `b` where either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a` limited to `low..=high`, which are numbers; `low` where it is NaN. The sign of a zero is unspecified.
+    #[inline(always)]
+    fn limit(self, a: Self::F, low: Self::F, high: Self::F) -> Self::F {
+        self.min(self.max(a, low), high)
+    }
     /// The sum of the lanes, in an order fixed for the instruction set.
     fn sum(self, a: Self::F) -> f32;
 
@@ -102,16 +127,36 @@ pub(crate) trait Simd: Copy {
     ///
     /// # Safety
     /// `LANES` elements can be written at `p`.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "tests use it"))]
     unsafe fn store_int(self, p: *mut i32, a: Self::I);
     /// Stores the lowest bytes of the first `n.min(LANES)` elements.
     ///
     /// # Safety
     /// `n.min(LANES)` bytes can be written at `p`.
     unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I);
+    /// Stores the lowest bytes of four vectors, one after the other.
+    ///
+    /// # Safety
+    /// `4 * LANES` bytes can be written at `p`.
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut u8, a: [Self::I; 4]) {
+        for (i, a) in a.into_iter().enumerate() {
+            // SAFETY: as the caller promises.
+            unsafe { self.store_bytes_first(p.add(i * Self::LANES), Self::LANES, a) };
+        }
+    }
+    /// Interleaves the bytes of four lines, with the bits of `flip` inverted, as far as they fill vectors; returns how many
+    /// bytes of each line that are.
+    #[inline(always)]
+    fn interleave(self, lines: [&[u8]; 4], flip: u8, out: &mut [[u8; 4]]) -> usize {
+        let _ = (lines, flip, out);
+        0
+    }
     /// Converts unsigned bytes to f32.
     ///
     /// # Safety
     /// `LANES` bytes can be read at `p`.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "taps are summed in integers there"))]
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
     /// Prefetches the cache line at `p` to the second-level cache; `p` need not be valid. Does nothing if the

@@ -23,9 +23,9 @@ impl Simd for Portable {
     type I = [i32; LANES];
     const LANES: usize = LANES;
     const NAME: &str = "portable";
-    const MAX_ROWS: usize = if cfg!(target_arch = "aarch64") { 12 } else { 6 };
+    const MAX_ROWS: usize = 6;
     const WIDE_ROWS: [usize; 2] = [1, 2];
-    const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+    const FUSED: bool = cfg!(target_feature = "fma");
     const IS_ARRAY: bool = true;
 
     #[inline(always)]

@@ -1,7 +1,9 @@
 //! The choice of the instruction set that an [`Isa`] allows.
 
 use super::super::isa::Isa;
-#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(target_arch = "aarch64")]
+use super::neon as baseline;
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 use super::portable as baseline;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use super::simd128 as baseline;

@@ -29,6 +29,7 @@ impl Simd for Simd128 {
     const MAX_ROWS: usize = 6;
     const WIDE_ROWS: [usize; 2] = [1, 2];
     const FUSED: bool = false;
+    const STORES_FOUR: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> v128 {
@@ -143,6 +144,37 @@ impl Simd for Simd128 {
             // SAFETY: only bytes below n are written, as the caller allows.
             unsafe { p.add(i).write(x) }
         }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut u8, [a, b, c, d]: [v128; 4]) {
+        // Takes the even bytes of two vectors, and so the lowest of each four in two steps.
+        let even = |a, b| i8x16_shuffle::<0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>(a, b);
+        // SAFETY: the caller lets 16 bytes be written.
+        unsafe { v128_store(p.cast(), even(even(a, b), even(c, d))) };
+    }
+    #[inline(always)]
+    fn interleave(self, lines: [&[u8]; 4], flip: u8, out: &mut [[u8; 4]]) -> usize {
+        let [a, b, c, d] = lines.map(|line| line.as_chunks::<16>().0);
+        let blocks = a.iter().zip(b).zip(c).zip(d).zip(out.as_chunks_mut::<16>().0);
+        let (flip, mut done) = (u8x16_splat(flip), 0);
+        for ((((a, b), c), d), out) in blocks {
+            // SAFETY: each line has 16 bytes.
+            let load = |line: &[u8; 16]| v128_xor(unsafe { v128_load(line.as_ptr().cast()) }, flip);
+            let low = |a, b| i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b);
+            let high =
+                |a, b| i8x16_shuffle::<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b);
+            let (a, b, c, d) = (load(a), load(b), load(c), load(d));
+            let to: *mut v128 = out.as_mut_ptr().cast();
+            for (i, (ab, cd)) in [(low(a, b), low(c, d)), (high(a, b), high(c, d))].into_iter().enumerate() {
+                // SAFETY: `out` has four vectors.
+                unsafe {
+                    v128_store(to.add(2 * i), i16x8_shuffle::<0, 8, 1, 9, 2, 10, 3, 11>(ab, cd));
+                    v128_store(to.add(2 * i + 1), i16x8_shuffle::<4, 12, 5, 13, 6, 14, 7, 15>(ab, cd));
+                }
+            }
+            done += 16;
+        }
+        done
     }
     #[inline(always)]
     unsafe fn load_bytes(self, p: *const u8) -> v128 {

@@ -1,0 +1,245 @@
+//! Tiles with the dot products of AArch64: up to 6 rows by a panel. Four rows of B multiply a lane of each row of A.
+
+use super::super::gemm::tile::repeat;
+use super::super::isa::Feature;
+use super::arm::{self, COLUMNS, VECTORS, load_eight, load_four};
+use super::columns::{Columns, QUAD};
+use super::pack::PANEL;
+use super::tile::{Args, Microkernel};
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// The number of rows of the largest tile.
+const ROWS: usize = 6;
+
+pub(super) struct DotProd;
+
+impl Microkernel for DotProd {
+    fn feature(&self) -> Option<Feature> {
+        Some(Feature::DotProd)
+    }
+    fn relative_time(&self) -> usize {
+        4
+    }
+    fn panels(&self) -> [usize; 2] {
+        [1, 1]
+    }
+    fn rows_written(&self, rows: usize) -> usize {
+        rows
+    }
+    fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
+        Some(columns)
+    }
+    unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
+        // SAFETY: as the caller promises.
+        unsafe { tiles(args) }
+    }
+}
+
+/// # Safety
+/// The machine has the feature; [`Args`] were checked.
+#[target_feature(enable = "neon,dotprod")]
+unsafe fn tiles(args: &mut Args<'_>) {
+    // SAFETY: as the caller promises.
+    unsafe { arm::run_tiles!(args, ROWS, tile: 1, 2, 3, 4, 5, 6) }
+}
+
+/// Adds to each sum the dot product of the four values of a column and the four of lane `LANE` of `a`.
+///
+/// # Safety
+/// The machine has dot products.
+#[inline(always)]
+unsafe fn dot_lane<const LANE: u8>(mut sums: int32x4_t, b: int8x16_t, a: int8x16_t) -> int32x4_t {
+    // SAFETY: the instruction only reads and writes its operands; as the caller promises, the machine has it.
+    unsafe {
+        asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.4b[{3}]", inout(vreg) sums, in(vreg) b, in(vreg) a, const LANE,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// Adds to each sum the dot product of four values of `a` and as many of `b`.
+///
+/// # Safety
+/// The machine has dot products.
+#[inline(always)]
+unsafe fn dot(mut sums: int32x4_t, b: int8x16_t, a: int8x16_t) -> int32x4_t {
+    // SAFETY: the instruction only reads and writes its operands; as the caller promises, the machine has it.
+    unsafe {
+        asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) sums, in(vreg) b, in(vreg) a,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// The sums of `MR` rows from row `row` on, of one panel.
+///
+/// # Safety
+/// [`Args`] were checked and have these rows, and the machine has dot products.
+#[inline(always)]
+pub(super) unsafe fn tile<const MR: usize, const FOUR: bool>(args: &mut Args<'_>, row: usize) {
+    // SAFETY: as the caller promises: A has `MR` rows of `k` values a segment, rounded up to a block of B, and B has
+    // as many blocks.
+    unsafe {
+        for group in 0..args.groups {
+            let mut b = arm::group_of_panel(args, group, FOUR);
+            let mut sums = [[vdupq_n_s32(0); VECTORS]; MR];
+            // Multiplies four rows of B, from which `$load` makes a vector, by lane `$lane` of the rows of A.
+            macro_rules! quad {
+                ($a:ident, $lane:literal, |$at:ident| $load:expr) => {
+                    repeat!(VECTORS, [0 1 2 3], v => {
+                        let $at = b.wrapping_add(v * COLUMNS * QUAD);
+                        let column = $load;
+                        repeat!(MR, [0 1 2 3 4 5], i => {
+                            sums[i][v] = dot_lane::<$lane>(sums[i][v], column, $a[i]);
+                        });
+                    })
+                };
+            }
+            // Multiplies a block of B by the lanes of the rows of A: one lane, or with 4-bit values two.
+            macro_rules! block {
+                ($a:ident, $low:literal, $high:literal) => {
+                    if FOUR {
+                        quad!($a, $low, |at| arm::low_halves(vld1q_s8(at)));
+                        quad!($a, $high, |at| arm::high_halves(vld1q_s8(at)));
+                    } else {
+                        quad!($a, $low, |at| vld1q_s8(at));
+                    }
+                    b = b.wrapping_add(PANEL * QUAD);
+                };
+            }
+            macro_rules! rows {
+                ($from:ident, $load:path) => {{
+                    let mut a = [vdupq_n_s8(0); MR];
+                    repeat!(MR, [0 1 2 3 4 5], i => {
+                        a[i] = $load($from.wrapping_add(i * args.a_step));
+                    });
+                    a
+                }};
+            }
+            for &segment in args.segments {
+                let mut from = arm::row(args, row, segment + group * args.k);
+                let mut left = args.k;
+                while left >= 16 {
+                    let a = rows!(from, vld1q_s8);
+                    block!(a, 0, 1);
+                    if FOUR {
+                        block!(a, 2, 3);
+                    } else {
+                        block!(a, 1, 1);
+                        block!(a, 2, 2);
+                        block!(a, 3, 3);
+                    }
+                    (from, left) = (from.wrapping_add(16), left - 16);
+                }
+                if FOUR {
+                    while left > 0 {
+                        let a = rows!(from, load_eight);
+                        block!(a, 0, 1);
+                        (from, left) = (from.wrapping_add(8), left.saturating_sub(8));
+                    }
+                }
+                while !FOUR && left > 0 {
+                    let a = rows!(from, load_four);
+                    block!(a, 0, 0);
+                    (from, left) = (from.wrapping_add(4), left.saturating_sub(4));
+                }
+            }
+            arm::store_sums::<MR>(args, group, row, &sums);
+        }
+    }
+}
+
+/// # Safety
+/// The machine has the feature; [`Columns`] were checked.
+#[target_feature(enable = "neon,dotprod")]
+unsafe fn columns(args: &mut Columns<'_>) {
+    // Taps that are a row apart share what they read with the taps of the next row.
+    let is_sliding = args.taps.len() == 3 && args.taps.windows(2).all(|t| t[0] + args.a_step == t[1]);
+    let mut row = 0;
+    // SAFETY: as the caller promises; at least as many rows are left as are computed.
+    unsafe {
+        while row + 4 <= args.rows() {
+            match args.taps.len() {
+                3 if is_sliding => three_taps::<4, 6>(args, row, |i, t| i + t),
+                3 => three_taps::<4, 12>(args, row, |i, t| 3 * i + t),
+                _ => any_taps::<4>(args, row),
+            }
+            row += 4;
+        }
+        while row < args.rows() {
+            any_taps::<1>(args, row);
+            row += 1;
+        }
+    }
+}
+
+/// `M` rows of sums of three taps. `N` vectors are read for each vector of columns: `place` is the number of that which
+/// a row reads for a tap.
+///
+/// # Safety
+/// The machine has the feature, [`Columns`] were checked, and there are `M` rows from `row` on.
+#[inline(always)]
+unsafe fn three_taps<const M: usize, const N: usize>(
+    args: &mut Columns<'_>,
+    row: usize,
+    place: impl Fn(usize, usize) -> usize,
+) {
+    let a = args.a.as_ptr().wrapping_add(row * args.a_step).cast::<i8>();
+    let out = args.sums.as_mut_ptr().wrapping_add(row * args.step);
+    for column in (0..args.columns).step_by(COLUMNS) {
+        let b = args.b.as_ptr().wrapping_add(column * QUAD);
+        // SAFETY: in each row and at each tap, operands have columns up to a multiple of a panel.
+        unsafe {
+            let mut read = [vdupq_n_s8(0); N];
+            for i in 0..M {
+                for t in 0..3 {
+                    // What another row reads, too, is read once.
+                    if i == 0 || place(i, t) > place(i - 1, 2) {
+                        let at = a.wrapping_add(i * args.a_step + args.taps[t] + column * QUAD);
+                        read[place(i, t)] = vld1q_s8(at);
+                    }
+                }
+            }
+            let mut weights = [vdupq_n_s8(0); 3];
+            repeat!(3, [0 1 2], t => {
+                weights[t] = vld1q_s8(b.wrapping_add(t * args.b_step));
+            });
+            for i in 0..M {
+                let mut sums = vdupq_n_s32(0);
+                repeat!(3, [0 1 2], t => {
+                    sums = dot(sums, weights[t], read[place(i, t)]);
+                });
+                vst1q_s32(out.wrapping_add(i * args.step + column), sums);
+            }
+        }
+    }
+}
+
+/// `M` rows of sums.
+///
+/// # Safety
+/// As [`three_taps`].
+#[inline(always)]
+unsafe fn any_taps<const M: usize>(args: &mut Columns<'_>, row: usize) {
+    let a = args.a.as_ptr().wrapping_add(row * args.a_step).cast::<i8>();
+    let out = args.sums.as_mut_ptr().wrapping_add(row * args.step);
+    for column in (0..args.columns).step_by(COLUMNS) {
+        let mut b = args.b.as_ptr().wrapping_add(column * QUAD);
+        // SAFETY: in each row and at each tap, operands have columns up to a multiple of a panel; so have rows of sums.
+        unsafe {
+            let mut sums = [vdupq_n_s32(0); M];
+            for &tap in args.taps {
+                let at = a.wrapping_add(tap + column * QUAD);
+                let weights = vld1q_s8(b);
+                repeat!(M, [0 1 2 3], i => {
+                    sums[i] = dot(sums[i], weights, vld1q_s8(at.wrapping_add(i * args.a_step)));
+                });
+                b = b.wrapping_add(args.b_step);
+            }
+            repeat!(M, [0 1 2 3], i => {
+                vst1q_s32(out.wrapping_add(i * args.step + column), sums[i]);
+            });
+        }
+    }
+}
