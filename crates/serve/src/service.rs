@@ -6,7 +6,9 @@ use crate::guard;
 use crate::metrics;
 #[cfg(feature = "net")]
 use crate::metrics::Totals;
-use crate::models::{Entry, Found, IndexEntry, Models, ScanPolicy};
+#[cfg(feature = "net")]
+use crate::models::Found;
+use crate::models::{Entry, IndexEntry, Models, ScanPolicy};
 use crate::options::ServiceOptions;
 use crate::pictures;
 use crate::queue::{Bounds, Job, Queue, Ticket};
