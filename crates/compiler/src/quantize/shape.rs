@@ -65,7 +65,7 @@ impl LayerShape {
                 (last == columns).then(|| outer.iter().product())
             }
             Self::Patches { groups, channels, .. } => {
-                let (&[images, of_image], _) = (sizes.first_chunk::<2>()?, ());
+                let &[images, of_image] = sizes.first_chunk()?;
                 let patches: usize = self.patches(sizes)?.iter().product();
                 (of_image == groups * channels).then_some(images * patches)
             }

@@ -487,8 +487,10 @@ impl Run<'_> {
 
 /// Whether the mean ratio of outputs rises, and none falls by more than chance.
 fn is_closer(outputs: &[OutputComparison], than: &[OutputComparison]) -> bool {
-    let pairs = outputs.iter().zip(than).filter_map(|(a, b)| Some((a.closeness?.sqnr, b.closeness?.sqnr)));
-    mean_sqnr(outputs) >= mean_sqnr(than) + LEAST_GAIN && pairs.into_iter().all(|(a, b)| a >= b - LEAST_GAIN)
+    let falls = |(a, b): (&OutputComparison, &OutputComparison)| {
+        a.closeness.zip(b.closeness).is_some_and(|(a, b)| a.sqnr < b.sqnr - LEAST_GAIN)
+    };
+    mean_sqnr(outputs) >= mean_sqnr(than) + LEAST_GAIN && !outputs.iter().zip(than).any(falls)
 }
 
 /// The energy of an output's noise divided by that of the signal.
