@@ -66,7 +66,8 @@ fn encoded_elements_are_numbers() {
     assert_eq!(row(&words, 0), Ok((vec![2, 0], vec![])));
     assert_eq!(row(&words, 2), Err("its lists end behind their elements".to_owned()));
     let mut view = [0; 16];
-    (view[..4].copy_from_slice(&3i32.to_ne_bytes()), view[4..7].copy_from_slice(b"abc"));
+    view[..4].copy_from_slice(&3i32.to_ne_bytes());
+    view[4..7].copy_from_slice(b"abc");
     assert_eq!(row(&array("vz", 1, &[&view], Vec::new()), 0), Ok((b"abc".to_vec(), vec![3])));
     let offsets = bytes(&[0i32, 1, 3], i32::to_ne_bytes);
     assert_eq!(row(&array("z", 2, &[&offsets, b"abc"], Vec::new()), 1), Ok((b"bc".to_vec(), vec![2])));

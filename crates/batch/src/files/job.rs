@@ -2,7 +2,7 @@ use super::identity::Identity;
 use super::lane::{Lane, in_file};
 use super::mapper::{ERROR_COLUMN, Mapper, Mapping};
 use super::origin::Origin;
-use super::outputs::{Pair, pairs};
+use super::outputs::{MappedFile, Pair, pairs};
 use super::reader::Reader;
 use super::workers::work;
 use arrow_array::Array as _;
@@ -33,23 +33,6 @@ pub struct Job<'j> {
     pub again: bool,
     /// Called with the number of rows that were added to an output, by several threads.
     pub progress: Option<&'j (dyn Fn(usize) + Sync)>,
-}
-
-/// A file that was mapped.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MappedFile {
-    /// The input file.
-    pub input: PathBuf,
-    /// Its output.
-    pub output: PathBuf,
-    /// The number of rows.
-    pub rows: usize,
-    /// The number of rows without a result.
-    pub failed: usize,
-    /// The seconds that it took.
-    pub seconds: f64,
-    /// Whether an earlier run has made it.
-    pub is_old: bool,
 }
 
 impl Job<'_> {

@@ -1,8 +1,7 @@
 use super::identity::Identity;
-use super::job::MappedFile;
 use super::mapper::{Mapped, Mapper};
 use super::origin::Origin;
-use super::outputs::Pair;
+use super::outputs::{MappedFile, Pair};
 use super::reader::Reader;
 use super::workers::{Reply, Task, submit};
 use super::writer::Writer;

@@ -20,6 +20,6 @@ mod writer;
 
 pub use columns::Inputs;
 pub use identity::Identity;
-pub use job::{Job, MappedFile};
+pub use job::Job;
 pub use mapper::{Mapping, OnError};
-pub use outputs::SUFFIXES;
+pub use outputs::{MappedFile, SUFFIXES};

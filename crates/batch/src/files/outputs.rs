@@ -16,6 +16,23 @@ pub(super) struct Pair {
     pub(super) output: PathBuf,
 }
 
+/// A file that was mapped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedFile {
+    /// The input file.
+    pub input: PathBuf,
+    /// Its output.
+    pub output: PathBuf,
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of rows without a result.
+    pub failed: usize,
+    /// The seconds that it took.
+    pub seconds: f64,
+    /// Whether an earlier run has made it.
+    pub is_old: bool,
+}
+
 /// The files, and those in the folders among them, each with its output in `folder`.
 ///
 /// # Errors

@@ -182,7 +182,8 @@ fn arrow_files_and_streams_have_the_same_rows() {
         file.write(&part).unwrap();
         stream.write(&part).unwrap();
     }
-    (file.finish().unwrap(), stream.finish().unwrap());
+    file.finish().unwrap();
+    stream.finish().unwrap();
     let out = folder.out();
     let made = run(PROGRAM.as_ref(), std::slice::from_ref(&folder.0), &out, |_| {}).unwrap();
     assert_eq!(made.iter().map(|file| (file.rows, file.failed)).collect::<Vec<_>>(), [(30, 4); 3]);
