@@ -397,7 +397,11 @@ impl CaseFile {
         let no_crash =
             self.expect.is_some() || self.load_error.is_some() || self.runtime_crash_signal.is_some();
         let layout_mismatch = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
-        let entries = self.entries.into_iter().map(|(key, v)| (key, Entry::read(v))).collect();
+        let entry = |(key, value): (String, serde_json::Value)| match Entry::read(value) {
+            Ok(entry) => Ok((key, entry)),
+            Err(e) => Err(Error::bad_file(&folder, format!("the entry `{key}`: {e}"))),
+        };
+        let entries = self.entries.into_iter().map(entry).collect::<Result<_>>()?;
         let data = self.data_files.into_iter().map(|d| match d {
             DataFile::Name(file) | DataFile::Described { file } => folder.join(file),
         });
@@ -464,11 +468,17 @@ impl RunFile {
 }
 
 impl Entry {
-    fn read(value: serde_json::Value) -> Self {
+    /// Fails if the value names a file with the contents of the entry, but is no recorded tensor.
+    fn read(value: serde_json::Value) -> Result<Self, serde_json::Error> {
         if value["kind"] == "bytes" {
-            return Self::Bytes(value["text"].as_str().unwrap_or_default().to_owned());
+            return Ok(Self::Bytes(value["text"].as_str().unwrap_or_default().to_owned()));
         }
-        serde_json::from_value(value).map_or(Self::Described, Self::Tensor)
+        let has_contents = !value["file"].is_null();
+        match serde_json::from_value(value) {
+            Ok(recorded) => Ok(Self::Tensor(recorded)),
+            Err(e) if has_contents => Err(e),
+            Err(_) => Ok(Self::Described),
+        }
     }
 }
 
@@ -555,6 +565,16 @@ mod tests {
         let newest = format!(r#"{{"outputs": {values}, "outputs_1.5.1": [], "expected_from": "eager"}}"#);
         let newest = run(&newest, true);
         assert_eq!((newest.outputs[0].len(), newest.set_aside), (0, None));
+    }
+
+    #[test]
+    fn an_entry_with_contents_must_be_readable() {
+        let entry = |json: &str| Entry::read(serde_json::from_str(json).unwrap());
+        let tensor =
+            r#"{"kind": "tensor", "dtype": "float32", "shape": [1], "dim_order": [0], "file": "io.bin","#;
+        assert!(matches!(entry(&format!(r#"{tensor} "offset": 0, "nbytes": 4}}"#)), Ok(Entry::Tensor(_))));
+        assert!(entry(&format!(r#"{tensor} "nbytes": 4}}"#)).unwrap_err().to_string().contains("offset"));
+        assert!(matches!(entry(r#"{"kind": "tensor", "shape": [1]}"#), Ok(Entry::Described)));
     }
 
     #[test]

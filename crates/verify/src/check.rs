@@ -148,6 +148,7 @@ fn check_run(
     for expected in &run.outputs {
         match check_outputs(&outputs, expected, case.random, tolerance, values)? {
             None => return Ok(Verdict::Right),
+            Some(Difference::Random) => first_difference = Some(Difference::Random),
             Some(difference) => {
                 first_difference.get_or_insert(difference);
             }
