@@ -214,7 +214,7 @@ impl Resolved {
         let id = Id::from_metadata(&meta).unwrap_or_else(|| {
             Id::Path(fold_case(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())))
         });
-        Self { id, once: is_pipe(&meta), endless: is_device(&meta) }
+        Self { id, once: is_pipe(&meta), endless: is_char_device(&meta) }
     }
 }
 
@@ -246,7 +246,7 @@ fn is_pipe(meta: &Metadata) -> bool {
 }
 
 #[cfg(unix)]
-fn is_device(meta: &Metadata) -> bool {
+fn is_char_device(meta: &Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_char_device(&meta.file_type())
 }
 
@@ -256,7 +256,7 @@ fn is_pipe(_: &Metadata) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_device(_: &Metadata) -> bool {
+fn is_char_device(_: &Metadata) -> bool {
     false
 }
 

@@ -2,8 +2,7 @@
 //! convolution.
 
 use super::layers::weight_axis;
-use super::values::replace_argument;
-use super::{add_derived_constant, floats, push_node, range_args, static_spec};
+use super::{add_derived_constant, floats, push_node, range_args, replace_argument, static_spec};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;

@@ -4,8 +4,8 @@
 use super::equalize::result_channels;
 use super::layers::{quantize_by_channel, weight_axis};
 use super::plan::{Plan, Role};
-use super::values::{affine_parameters, quantize_dequantize, replace_argument};
-use super::{Outcome, StaticScheme, ValueObservation, dynamic};
+use super::values::{affine_parameters, quantize_dequantize};
+use super::{Outcome, StaticScheme, ValueObservation, dynamic, replace_argument};
 use crate::Result;
 use pteron_exported::{Argument, ExportedProgram, VarId, VarType};
 use std::collections::{HashMap, HashSet};

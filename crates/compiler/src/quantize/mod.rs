@@ -360,6 +360,15 @@ fn push_node(
     outputs
 }
 
+/// Gives a node another value as the argument `name`.
+fn replace_argument(node: &mut ExportedNode, name: &str, var: VarId) {
+    for (argument, value) in &mut node.args {
+        if **argument == *name {
+            *value = Argument::Var(var);
+        }
+    }
+}
+
 /// The trailing arguments of quantization: the range and the type of the quantized values.
 fn range_args(low: i64, high: i64) -> [(&'static str, Argument); 3] {
     [

@@ -4,7 +4,7 @@ use super::layers::{quantize_by_channel, weight_axis};
 use super::plan::{Plan, Role};
 use super::{
     Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, dynamic, equalize, floats,
-    push_node, range_args, shape, static_spec,
+    push_node, range_args, replace_argument, shape, static_spec,
 };
 use crate::{Error, Result};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
@@ -117,15 +117,6 @@ pub(super) fn quantize(
     }
     program.mutations.iter_mut().for_each(|mutation| mutation.value = read(mutation.value));
     Ok(outcome)
-}
-
-/// Gives a node another value as the argument `name`.
-pub(super) fn replace_argument(node: &mut ExportedNode, name: &str, var: VarId) {
-    for (argument, value) in &mut node.args {
-        if **argument == *name {
-            *value = Argument::Var(var);
-        }
-    }
 }
 
 /// Adds `summands`, one for each channel, to the bias of a layer.

@@ -252,7 +252,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Pools the `N` channels from `channel` on of a window with few pixels.
+    /// Pools `N` channels of a window, starting at `channel`. The window has at most `F32_RUN` pixels, so that the sums
+    /// are in f32.
     #[inline(always)]
     fn sum_channels<const N: usize>(&self, taps: [TapRange; 3], channel: usize, out: &mut [f32]) {
         let mut sums = [0.0; N];

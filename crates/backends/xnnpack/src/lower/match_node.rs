@@ -191,8 +191,8 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Match, Reason> {
         return Err("its image has no batch".to_owned());
     }
     if is_1d {
-        expect_one_symbol(call, x)?;
-        expect_one_symbol(call, call.output()?)?;
+        expect_at_most_one_dynamic_size(call, x)?;
+        expect_at_most_one_dynamic_size(call, call.output()?)?;
     }
     let count = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
     let pair = |name: &str, unit: usize| match is_1d {
@@ -225,7 +225,7 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Match, Reason> {
 }
 
 /// Fails if more than one size of a tensor is dynamic, since a reshape can infer only one.
-fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
+fn expect_at_most_one_dynamic_size(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
     match call.float_spec(var)?.sizes.iter().filter(|size| size.known().is_none()).count() {
         0 | 1 => Ok(()),
         _ => Err("more than one of its sizes change".to_owned()),

@@ -1,7 +1,7 @@
 //! The micro-kernel for vectors that are arrays.
 
 use super::super::simd::Simd;
-use super::tile::{Args, Finish, PANEL_VECTORS, Rows};
+use super::args::{Args, Finish, PANEL_VECTORS, Rows};
 
 /// The tile as loops over arrays of lanes, which the compiler vectorizes for the target.
 ///

@@ -5,6 +5,7 @@
 //! the instruction set, never on the number of threads. No multiplication is skipped: NaN and infinity propagate as
 //! in IEEE 754.
 
+mod args;
 mod array_tile;
 mod dot;
 pub(crate) mod driver;

@@ -9,10 +9,11 @@ use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, last_offset};
 use super::super::math;
 use super::super::simd::VectorIsa;
+use super::args::{Args, Finish, PREFETCHED_PER_STEP, Rows};
 use super::epilogue::{Activation, Bias, Epilogue};
 use super::pack::PackedB;
 use super::row_table::RowTable;
-use super::tile::{self, Args, Finish, Rows};
+use super::tile;
 use std::ops::Range;
 
 /// The rows of A that a block of the product reads.
@@ -202,7 +203,7 @@ impl Sweep<'_> {
                 }
                 ahead.start = ahead
                     .start
-                    .wrapping_add(count * self.k * a.tap_count() * tile::PREFETCHED_PER_STEP)
+                    .wrapping_add(count * self.k * a.tap_count() * PREFETCHED_PER_STEP)
                     .min(ahead.end);
                 i += h * count;
             }
