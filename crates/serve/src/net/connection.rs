@@ -69,7 +69,9 @@ impl Shared {
             Ok(route)
         });
         let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        let reservation = self.service.hold();
+        let (route, body, reservation) =
+            self.read_admitted(admitted, body, limit, reservation, entry).await?;
         rest::answer(self, route, parts, body, reservation, entry).await
     }
 
@@ -86,7 +88,12 @@ impl Shared {
             Ok(route)
         });
         let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        let reservation = match admitted.as_ref().is_ok_and(|route| route.is_probe()) {
+            true => self.service.hold_uncounted(),
+            false => self.service.hold(),
+        };
+        let (route, body, reservation) =
+            self.read_admitted(admitted, body, limit, reservation, entry).await?;
         grpc::answer(self, route, parts, body, reservation, entry).await
     }
 
@@ -96,9 +103,9 @@ impl Shared {
         admitted: Result<R>,
         body: Incoming,
         limit: u64,
+        mut reservation: Reservation,
         entry: &mut Entry,
     ) -> Result<(R, Bytes, Reservation)> {
-        let mut reservation = self.service.hold();
         let route = match admitted {
             Ok(route) if limit > 0 => route,
             other => {
