@@ -1,6 +1,6 @@
 use crate::call::{CallArgs, Loaded, note_default_inputs};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer, parse_decibels};
 use crate::samples::Samples;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) struct Opts {
     #[arg(long, value_name = "DIR")]
     inputs_from: Option<PathBuf>,
     /// Two programs agree if the signal-to-noise ratio of each output is at least this, in decibels
-    #[arg(long, value_name = "DB", conflicts_with_all = ["atol", "rtol"])]
+    #[arg(long, value_name = "DB", conflicts_with_all = ["atol", "rtol"], value_parser = parse_decibels)]
     min_sqnr: Option<f64>,
     /// Compare with this recording
     #[arg(long, value_name = "FILE", requires = "debug_buffer")]
@@ -95,7 +95,7 @@ impl Opts {
             return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));
         }
         let first = self.call.load(general, "compare", self.call.open(general)?, 0)?;
-        let second = self.call.load(general, "compare", self.call.open_other(general, other)?, 0)?;
+        let second = self.call.load_other(general, "compare", other)?;
         let Loaded { program: a, request, .. } = &first;
         let method = request.method.clone().map_or_else(|| default_method(a), Ok)?;
         let samples = match &self.inputs_from {
