@@ -53,5 +53,10 @@ pub(crate) fn delegations(backends: &[BackendName], target: TargetCpu) -> Result
         return Err(Failure::Usage("--backend: `none` cannot be combined with other backends".to_owned()));
     }
     let isa = target.isa();
+    if isa.is_some() && backends.iter().all(BackendName::is_none) {
+        return Err(Failure::Usage(
+            "--target-cpu: only a backend stores packed weights; name it with --backend".to_owned(),
+        ));
+    }
     Ok(backends.iter().filter_map(|BackendName(name)| registries().delegation_to(name, isa)).collect())
 }

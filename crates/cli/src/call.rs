@@ -166,7 +166,7 @@ impl CallArgs {
     }
 
     /// Opens another program, with the load mode that the options of this call select.
-    pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
+    fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
         Ok(pteron_toolbox::run::open(path, self.load_mode())
             .and_then(|file| general.compile_archive(file))?)
     }
@@ -194,6 +194,43 @@ impl CallArgs {
         loader: Arc<dyn DataLoader>,
         repeat: usize,
     ) -> Result<Loaded> {
+        let mut loaded = self.load_without_case(general, verb, loader, repeat, self.cache.is_none())?;
+        match (&loaded.bundle, self.case) {
+            (Some(bundle), case)
+                if self.inputs.is_empty() && self.seed.is_none() && self.inputs_from.is_none() =>
+            {
+                let method = self.method.clone().map_or_else(|| default_method(&loaded.program), Ok)?;
+                loaded.request.values = Some(bundle.inputs(&method, case.unwrap_or(0))?);
+            }
+            (None, Some(_)) => {
+                let message = "--case: the file is no bundled program (.bpte), so it has no test cases";
+                return Err(Failure::Usage(message.to_owned()));
+            }
+            _ => {}
+        }
+        Ok(loaded)
+    }
+
+    /// Opens another program, which runs on the inputs of this one: its own test cases are not used.
+    pub(crate) fn load_other(
+        &self,
+        general: &GeneralOpts,
+        verb: &'static str,
+        path: &Path,
+    ) -> Result<Loaded> {
+        let loader = self.open_other(general, path)?;
+        self.load_without_case(general, verb, loader, 0, true)
+    }
+
+    /// As [`load`](Self::load), without the inputs of a test case. `with_data`: whether the files of --data are opened.
+    fn load_without_case(
+        &self,
+        general: &GeneralOpts,
+        verb: &'static str,
+        loader: Arc<dyn DataLoader>,
+        repeat: usize,
+        with_data: bool,
+    ) -> Result<Loaded> {
         let limits = general.limits();
         let bundle = Bundle::open_if_bundled(&*loader, limits)?;
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
@@ -207,7 +244,7 @@ impl CallArgs {
             self.pictures.refuse_all()?;
         }
         let mut options = registries::load_options();
-        if self.cache.is_none() {
+        if with_data {
             options.data = open_data(&self.data, self.load_mode(), limits)?;
         }
         options.limits = limits.clone();
@@ -225,20 +262,7 @@ impl CallArgs {
             }
         };
         let pictures = self.pictures.preparation(stored.as_ref());
-        let mut request = Request { method, inputs, seed: self.seed, repeat, pictures, ..Request::default() };
-        match (&bundle, self.case) {
-            (Some(bundle), case)
-                if self.inputs.is_empty() && self.seed.is_none() && self.inputs_from.is_none() =>
-            {
-                let method = self.method.clone().map_or_else(|| default_method(&program), Ok)?;
-                request.values = Some(bundle.inputs(&method, case.unwrap_or(0))?);
-            }
-            (None, Some(_)) => {
-                let message = "--case: the file is no bundled program (.bpte), so it has no test cases";
-                return Err(Failure::Usage(message.to_owned()));
-            }
-            _ => {}
-        }
+        let request = Request { method, inputs, seed: self.seed, repeat, pictures, ..Request::default() };
         Ok(Loaded { program, options, request, bundle })
     }
 }

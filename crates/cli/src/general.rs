@@ -92,6 +92,12 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| format!("a number of threads is 1 to {MAX_THREADS}"))
 }
 
+/// Parses a signal-to-noise ratio in decibels. NaN is none: every ratio would reach it.
+pub(crate) fn parse_decibels(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio: &f64| !ratio.is_nan());
+    ratio.ok_or_else(|| "it is a number of decibels".to_owned())
+}
+
 impl ExecutionOpts {
     /// The options that apply to ExecuTorch methods only, by name, each with whether it was given.
     pub(crate) fn method_options(&self) -> [(&'static str, bool); 3] {

@@ -229,6 +229,12 @@ impl Service {
         Reservation::empty(&self.budget)
     }
 
+    /// An empty reservation that can grow whatever other requests hold: for the few bytes of a health check, which a server
+    /// must answer when it is busy.
+    pub(crate) fn hold_uncounted(&self) -> Reservation {
+        Reservation::empty(&Budget::new(u64::MAX))
+    }
+
     /// Checks a request and enqueues it for a worker, which calls `reply`. Dropping the ticket before that cancels the
     /// request. A model that is loaded on demand is loaded first, if necessary.
     ///

@@ -376,3 +376,24 @@ fn a_response_that_is_not_accepted_is_dropped() {
     });
     until(&fixture.service, "pteron_held_bytes 0\n");
 }
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Live {
+    #[prost(bool, tag = "1")]
+    yes: bool,
+}
+
+#[test]
+fn probes_are_answered_when_requests_hold_all_memory() {
+    let fixture = Fixture::with(Folder::with_mlp(), |service| service.max_bytes = 4000, |_| ());
+    let mut held = fixture.service.hold();
+    held.grow(4000).unwrap();
+    block_on(async {
+        let mut channel = Channel::open(fixture.address).await;
+        for method in ["ServerLive", "ServerReady"] {
+            assert!(channel.call(method, &(), &[]).await.read::<Live>().yes, "{method}");
+        }
+        let name = ModelName { name: "mlp".to_owned() };
+        assert_ne!(channel.call("ModelReady", &name, &[]).await.code, 0);
+    });
+}

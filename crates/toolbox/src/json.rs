@@ -2,7 +2,7 @@
 //! row-major order. Elements are serialized one by one, without an intermediate text or tree in memory.
 
 use pteron_operator::EValue;
-use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
+use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, f16};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 
 /// A value, which serializes to JSON.
@@ -106,6 +106,7 @@ impl Serialize for Elements<'_> {
             ScalarType::Bool => each!(Bool, |v| v.get()),
             ScalarType::Long => each!(i64, |v| *v),
             ScalarType::UInt64 => each!(u64, |v| *v),
+            ScalarType::ComplexHalf => each!(Complex<f16>, |v| complex(v.re.to_f64(), v.im.to_f64())),
             ScalarType::ComplexFloat => each!(Complex<f32>, |v| complex(v.re.into(), v.im.into())),
             ScalarType::ComplexDouble => each!(Complex<f64>, |v| complex(v.re, v.im)),
             dtype => match crate::show::numbers(t) {

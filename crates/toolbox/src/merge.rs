@@ -59,17 +59,21 @@ pub enum Prefer {
 ///
 /// # Errors
 /// If there are no files, a key has different layouts or bytes in two files of which none is preferred (the error names the
-/// keys and both files), or a pattern or a key to rename is that of no entry.
+/// keys and both files), a pattern or a key to rename is that of no entry that is kept, or a key is renamed to two.
 pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) -> Result<Merged> {
     let bytes_before: u64 = files.iter().map(|file| file.loader().size()).sum();
     progress.begin("comparing", if options.share { bytes_before } else { 0 });
     let first = files.first().ok_or_else(|| Error::input("there are no files to merge"))?;
     let keys = || files.iter().flat_map(|file| &file.tables().named_data).map(|entry| entry.key.as_str());
     require_fitting(&options.names, keys(), "key")?;
-    for (old, _) in &options.rename {
-        require_fitting(&[Pattern::name(old)], keys(), "key")?;
+    let mut renamed: HashMap<&str, &str> = HashMap::new();
+    for (old, new) in &options.rename {
+        let kept = keys().filter(|key| fits_any(&options.names, key));
+        require_fitting(&[Pattern::name(old)], kept, "key")?;
+        if let Some(other) = renamed.insert(old, new).filter(|other| other != new) {
+            return Err(Error::input(format!("`{old}` is renamed to `{other}` and to `{new}`")));
+        }
     }
-    let renamed: HashMap<&str, &str> = options.rename.iter().map(|(old, new)| (&**old, &**new)).collect();
 
     let mut places: HashMap<String, EntryOf<'_>> = HashMap::new();
     let (mut same, mut conflicts) = (Vec::new(), Vec::new());

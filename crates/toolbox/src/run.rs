@@ -195,8 +195,13 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     module.load_method(&name)?;
     let load = start.elapsed();
     for call in &request.before {
-        let call =
-            Request { method: Some(call.method.clone()), inputs: call.inputs.clone(), ..request.clone() };
+        // The values, if there are any, are the inputs of the last call.
+        let call = Request {
+            method: Some(call.method.clone()),
+            inputs: call.inputs.clone(),
+            values: None,
+            ..request.clone()
+        };
         let ResolvedCall { method, inputs, .. } = call.resolve(program)?;
         module.execute(&method, &inputs)?;
     }
@@ -454,7 +459,8 @@ struct Order(f64, Reverse<usize>);
 
 impl Order {
     fn value(&self) -> f64 {
-        if self.0.is_nan() { f64::NEG_INFINITY } else { self.0 }
+        // The sum makes -0 and 0 equal.
+        if self.0.is_nan() { f64::NEG_INFINITY } else { self.0 + 0.0 }
     }
 }
 
@@ -504,6 +510,8 @@ mod tests {
         let names: Vec<Vec<&str>> =
             top.rows().map(|r| r.iter().map(|x| x.label.unwrap()).collect()).collect();
         assert_eq!(names, [["b", "c"], ["c", "b"]]);
+        let zeros = Tensor::from_slice(&[2], &[-0.0f32, 0.0]).unwrap();
+        assert_eq!(top_k(&zeros, 1, &[]).unwrap().rows().next().unwrap()[0].index, 0);
         assert!(top_k(&t, 2, &labels[..2]).unwrap_err().to_string().contains("2 labels for 3 classes"));
     }
 }

@@ -43,6 +43,12 @@ pub fn tensor(tensor: &Tensor) -> String {
         Ok(Some(element)) => {
             let rows: usize = tensor.sizes().split_last().map_or(1, |(_, outer)| outer.iter().product());
             text.push(if rows > 1 { '\n' } else { ' ' });
+            // The brackets of an empty tensor: there may be any number of them without an element.
+            let brackets = tensor.sizes().iter().take_while(|&&size| size > 0);
+            if tensor.numel() == 0 && brackets.fold(1, |n: usize, &size| n.saturating_mul(size)) > WHOLE {
+                text.push_str("[…]");
+                return text;
+            }
             let elide = tensor.numel() > WHOLE;
             nested_brackets(&mut text, tensor.sizes(), 0, 1, elide, &*element);
         }
@@ -305,6 +311,8 @@ mod tests {
         assert_eq!(tensor(&Tensor::scalar(Bool::from(true)).unwrap()), "bool[] true");
         let empty = Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap();
         assert_eq!(tensor(&empty), "float32[2, 0]\n[[],\n []]");
+        let huge = Tensor::from_slice::<f32>(&[1 << 40, 7, 0], &[]).unwrap();
+        assert_eq!(tensor(&huge), "float32[1099511627776, 7, 0]\n[…]");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod report;
 
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg};
+use crate::general::{self, GeneralOpts, OutputArg, parse_decibels};
 use crate::pictures::PictureOpts;
 use crate::progress::{self, Steps};
 use crate::registries::registries;
@@ -58,7 +58,7 @@ pub(crate) struct LoweringOpts {
     size: Vec<SizeBounds>,
     /// Keep as many nodes in float as it takes for each output to have this signal-to-noise ratio, in decibels, on the inputs
     /// of --calibrate
-    #[arg(long, value_name = "DB", requires_all = ["quantize", "calibrate"])]
+    #[arg(long, value_name = "DB", requires_all = ["quantize", "calibrate"], value_parser = parse_decibels)]
     min_sqnr: Option<f64>,
     /// The same until the largest element of this share of the rows of each output, from 0 to 1, stays at its position
     #[arg(long, value_name = "SHARE", requires_all = ["quantize", "calibrate"], value_parser = parse_share)]

@@ -1,6 +1,6 @@
 use crate::call::{CallArgs, Loaded, note_default_inputs};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer, parse_decibels};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use pteron_toolbox::comparison::{ComparisonOptions, compare_programs};
@@ -39,7 +39,7 @@ pub(crate) struct Opts {
     #[command(flatten)]
     call: CallArgs,
     /// Two programs agree if the signal-to-noise ratio of each output is at least this, in decibels
-    #[arg(long, value_name = "DB", conflicts_with_all = ["atol", "rtol"])]
+    #[arg(long, value_name = "DB", conflicts_with_all = ["atol", "rtol"], value_parser = parse_decibels)]
     min_sqnr: Option<f64>,
     /// Compare with this recording
     #[arg(long, value_name = "FILE", requires = "debug_buffer")]
@@ -89,7 +89,7 @@ impl Opts {
             return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));
         }
         let first = self.call.load(general, "compare", self.call.open(general)?, 0)?;
-        let second = self.call.load(general, "compare", self.call.open_other(general, other)?, 0)?;
+        let second = self.call.load_other(general, "compare", other)?;
         let method = first.method()?;
         let samples = match self.call.samples(&first)? {
             Some(samples) => {

@@ -146,6 +146,10 @@ impl Opts {
 
     /// Reports for each file whether this build can run it. Continues after a file that cannot be read.
     fn check_files(&self, general: &GeneralOpts) -> Result {
+        if self.json && self.emit.as_deref().is_some_and(is_stdout) && !self.output.is_file() {
+            let message = "--json: the registry goes to stdout; name a file for the list with `-o FILE`";
+            return Err(Failure::Usage(message.to_owned()));
+        }
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
             let loader = general.open(file)?;
@@ -161,13 +165,13 @@ impl Opts {
                 }),
             }
         }
-        if let Some(path) = &self.emit {
+        if let Some(path) = self.emit.as_ref().filter(|_| unread.is_none()) {
             OutputArg::to_path(path).write_text(&registry_source(&all)?)?;
         }
         for report in &mut all {
             report.operators.retain(|op| self.matches_filter(&op.name));
         }
-        if self.emit.as_deref().is_some_and(is_stdout) {
+        if self.emit.as_deref().is_some_and(is_stdout) && !self.output.is_file() {
             // The registry source went to stdout.
         } else if self.json {
             self.output.write_json(&all)?;

@@ -1,4 +1,5 @@
 use super::translate::require_translated;
+use crate::call::refuse_options;
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, format_into};
 use crate::maps;
@@ -56,7 +57,7 @@ pub(crate) struct Opts {
     #[arg(short, long, value_name = "FILE", requires = "graph", help_heading = "Options for programs (.pte)")]
     data: Vec<PathBuf>,
     /// Print the bytes of the file with their meanings
-    #[arg(long, help_heading = "Options for BEF programs")]
+    #[arg(long, conflicts_with_all = ["locations", "generic"], help_heading = "Options for BEF programs")]
     bytes: bool,
     /// Print the location of every operation
     #[arg(long, help_heading = "Options for BEF programs")]
@@ -80,10 +81,13 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(general)?;
+        let bef = [("--bytes", self.bytes), ("--locations", self.locations), ("--generic", self.generic)];
         if self.graph {
+            refuse_options("print", loader.name(), "no BEF program", bef.into_iter())?;
             return self.output.write_text(&self.graphs(loader, general)?);
         }
         if etdump::is_etdump(&*loader)? {
+            refuse_options("print", loader.name(), "no BEF program", bef.into_iter())?;
             return self.output.write_text(&etdump::listing(&etdump::read(&*loader, general.limits())?));
         }
         let text = match bef::open(&*loader)? {
@@ -96,7 +100,10 @@ impl Opts {
                 let expected = "programs (.pte, .bef), named data (.ptd) and ETDumps";
                 return Err(bef::wrong_format(&*loader, "print", expected).into());
             }
-            None => return self.print_tables(loader, general),
+            None => {
+                refuse_options("print", loader.name(), "no BEF program", bef.into_iter())?;
+                return self.print_tables(loader, general);
+            }
         };
         self.output.write_text(&text)
     }

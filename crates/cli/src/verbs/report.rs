@@ -168,7 +168,7 @@ impl Opts {
     fn compare_with(&self, general: &GeneralOpts, loaded: &Loaded, other: &Path) -> Result<(Comparison, String)> {
         let method = loaded.request.method.clone().map_or_else(|| default_method(&loaded.program), Ok)?;
         let sample = loaded.sample_inputs(&method)?;
-        let second = self.call.load(general, "report --against", self.call.open_other(general, other)?, 0)?;
+        let second = self.call.load_other(general, "report --against", other)?;
         let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
         let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr: None };
         let comparison = compare_programs(loaded.side(), second.side(), &[sample], &how)?;

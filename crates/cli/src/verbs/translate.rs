@@ -1,3 +1,4 @@
+use crate::call::refuse_options;
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::terminal::{say, say_lines};
@@ -60,7 +61,23 @@ impl Opts {
             let options = limited.map_err(|why| Failure::Failed(why.into()))?;
             Ok(pteron_mlir::Options { optional_sections: !self.no_optional_sections, ..options })
         };
-        match bef::open(&*loader)? {
+        let program = bef::open(&*loader)?;
+        match &program {
+            Some(Program::Mlir(_)) => {
+                let of_text = [("--locations", self.locations), ("--no-locations", self.no_locations), ("--generic", self.generic)];
+                refuse_options("translate", loader.name(), "MLIR text", of_text.into_iter())?;
+            }
+            Some(Program::Bef(_)) => {
+                let of_bef = [
+                    ("--no-optional-sections", self.no_optional_sections),
+                    ("--verify-diagnostics", self.verify_diagnostics),
+                    ("--split-input-file", self.split_input_file),
+                ];
+                refuse_options("translate", loader.name(), "a BEF program", of_bef.into_iter())?;
+            }
+            None => {}
+        }
+        match program {
             Some(Program::Mlir(source)) if self.verify_diagnostics => {
                 let options = options(&source)?;
                 require_translated(bef::check_diagnostics(&source, loader.name(), options, self.split_input_file))

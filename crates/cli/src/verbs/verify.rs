@@ -104,6 +104,10 @@ impl Opts {
         cases.iter_mut().for_each(|case| case.share_memory_arenas |= self.share_memory_arenas);
         if self.archives {
             cases = cases.iter().flat_map(Case::archive_cases).collect();
+            if cases.is_empty() {
+                let message = "--archives: there is no archive (.pt2) beside the programs of the cases";
+                return Err(Failure::Usage(message.to_owned()));
+            }
         }
         let mut backends = general::backends();
         if self.demo_backends {

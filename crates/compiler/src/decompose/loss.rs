@@ -213,7 +213,7 @@ fn cosine_embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let length = |cx: &mut Rewriter<'_>, v: VarId| {
         let squares = cx.mul(v, v);
         let sum = cx.sum(squares, &[dim], false);
-        cx.add(sum, 1e-8)
+        cx.add(sum, 1e-12)
     };
     let product = cx.mul(a, b);
     let product = cx.sum(product, &[dim], false);
@@ -325,6 +325,7 @@ struct Targets {
     /// Class indices, all in bounds; the dimension of the classes has size 1.
     index: VarId,
     weights: VarId,
+    is_ignored: VarId,
 }
 
 fn class_dim(spec: &TensorSpec) -> usize {
@@ -352,7 +353,7 @@ fn class_targets(cx: &mut Rewriter<'_>, node: &ExportedNode, spec: &TensorSpec) 
     };
     let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
     let weights = cx.choose(is_ignored, zero, weights);
-    Ok(Targets { index, weights })
+    Ok(Targets { index, weights, is_ignored })
 }
 
 /// Reduces losses that were multiplied by `weights`: to their weighted mean, to their sum, or not at all.
@@ -379,7 +380,7 @@ fn nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return cx.fail(node, "it has no classes");
     }
     let targets = class_targets(cx, node, &spec)?;
-    let each = nll_of_targets(cx, x, &targets);
+    let each = nll_of_targets(cx, x, &targets)?;
     let new = reduce_weighted(cx, node, each, targets.weights)?;
     if let Some(&total) = node.outputs.get(1) {
         let dims: Vec<usize> = (0..spec.rank()).collect();
@@ -389,11 +390,14 @@ fn nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-fn nll_of_targets(cx: &mut Rewriter<'_>, logs: VarId, targets: &Targets) -> VarId {
-    let dim = class_dim(&cx.spec_of(logs));
-    let chosen = cx.gather(logs, dim, targets.index);
+/// The weighted losses of the targets; 0 for ignored ones, also where the class in their place is impossible.
+fn nll_of_targets(cx: &mut Rewriter<'_>, logs: VarId, targets: &Targets) -> Result<VarId> {
+    let spec = cx.spec_of(logs);
+    let chosen = cx.gather(logs, class_dim(&spec), targets.index);
+    let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
+    let chosen = cx.choose(targets.is_ignored, zero, chosen);
     let down = cx.unary("aten.neg.default", chosen);
-    cx.mul(down, targets.weights)
+    Ok(cx.mul(down, targets.weights))
 }
 
 fn cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -433,13 +437,12 @@ fn cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
         return reduce_loss(cx, node, each);
     }
     let targets = class_targets(cx, node, &spec)?;
-    let mut each = nll_of_targets(cx, logs, &targets);
+    let mut each = nll_of_targets(cx, logs, &targets)?;
     if smoothing > 0.0 {
         let smooth = weigh(cx, logs);
         let smooth = cx.sum(smooth, &[dim], true);
-        let counts = cx.compare("aten.ne.Scalar", targets.weights, 0.0);
         let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
-        let smooth = cx.choose(counts, smooth, zero);
+        let smooth = cx.choose(targets.is_ignored, zero, smooth);
         let smooth = cx.mul(smooth, -smoothing / classes as f64);
         let sharp = cx.mul(each, 1.0 - smoothing);
         each = cx.add(sharp, smooth);

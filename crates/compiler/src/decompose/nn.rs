@@ -412,8 +412,14 @@ fn cosine_similarity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     let eps = cx.float(node, "eps", 1e-8)?;
     let product = cx.binary("aten.mul.Tensor", a, b);
     let over = cx.reduce("aten.sum.dim_IntList", product, &[dim], false);
+    let sizes = cx.spec_of(product).sizes;
     let mut norms = Vec::new();
     for v in [a, b] {
+        let own = cx.spec_of(v).sizes;
+        let v = match own.len() != sizes.len() || own.get(dim) != sizes.get(dim) {
+            true => cx.expand(node, v, sizes.clone())?,
+            false => v,
+        };
         let squares = cx.binary("aten.mul.Tensor", v, v);
         let sum = cx.reduce("aten.sum.dim_IntList", squares, &[dim], false);
         let norm = cx.unary("aten.sqrt.default", sum);

@@ -131,7 +131,7 @@ fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
             || t.starts_with("aten.contiguous.")
             || t.starts_with("aten.dropout.") =>
         {
-            have == want
+            have == want && !matches!(node.arg("copy"), Some(Argument::Bool(true)))
         }
         _ => false,
     }

@@ -97,14 +97,15 @@ impl<'t> Parser<'t> {
             } else {
                 break;
             };
-            let next = self.product()?.into_expression();
-            rest.push(if negative { product(vec![SymExpr::Int(-1), next]) } else { next });
+            let Term { over, under } = self.product()?;
+            let over = if negative { product(vec![SymExpr::Int(-1), over]) } else { over };
+            rest.push(Term { over, under });
         }
         if rest.is_empty() {
             return Ok(first);
         }
-        rest.insert(0, first.into_expression());
-        Ok(SymExpr::Op(SymOp::Add, rest).into())
+        rest.insert(0, first);
+        Ok(add(rest))
     }
 
     fn product(&mut self) -> Result<Term, String> {
@@ -128,8 +129,8 @@ impl<'t> Parser<'t> {
                 let next = self.power()?;
                 value = multiply(value, next);
             } else if self.eat("/") {
-                let SymExpr::Int(n) = self.power()?.over else { return Err(self.error_at("a number")) };
-                value.under = value.under.saturating_mul(n.max(1));
+                let SymExpr::Int(n @ 1..) = self.power()?.over else { return Err(self.error_at("a number")) };
+                value.under = value.under.saturating_mul(n);
             } else if self.eat("%") {
                 self.enter_term()?;
                 let next = self.power()?.into_expression();
@@ -140,10 +141,19 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// A power, or the negative of one: as in Python, `-s0**2` is `-(s0**2)`.
     fn power(&mut self) -> Result<Term, String> {
+        if self.eat("-") {
+            let depth = self.depth;
+            self.enter_term()?;
+            let power = self.power()?;
+            self.depth = depth;
+            return Ok(multiply(SymExpr::Int(-1).into(), power));
+        }
         let base = self.primary()?;
         if self.eat("**") {
-            let power = self.primary()?.into_expression();
+            self.enter_term()?;
+            let power = self.power()?.into_expression();
             return Ok(SymExpr::Op(SymOp::Pow, vec![base.into_expression(), power]).into());
         }
         Ok(base)
@@ -174,10 +184,6 @@ impl<'t> Parser<'t> {
             let inner = self.sum()?;
             self.expect(")")?;
             return Ok(inner);
-        }
-        if self.eat("-") {
-            let inner = self.primary()?;
-            return Ok(multiply(SymExpr::Int(-1).into(), inner));
         }
         let digits = self.word(|c| c.is_ascii_digit());
         if !digits.is_empty() {
@@ -223,6 +229,32 @@ fn product(list: Vec<SymExpr>) -> SymExpr {
     SymExpr::Op(SymOp::Mul, list)
 }
 
+/// The sum of terms. Several quotients are added before they are divided, since only their sum may be an integer.
+fn add(terms: Vec<Term>) -> Term {
+    let (quotients, mut list): (Vec<Term>, Vec<Term>) = terms.into_iter().partition(|term| term.under != 1);
+    let under =
+        quotients.iter().try_fold(1, |all: i64, term| all.checked_mul(term.under / gcd(all, term.under)));
+    match under {
+        Some(under) if quotients.len() > 1 => {
+            let scaled = |term: Term| match under / term.under {
+                1 => term.over,
+                factor => product(vec![SymExpr::Int(factor), term.over]),
+            };
+            let over = SymExpr::Op(SymOp::Add, quotients.into_iter().map(scaled).collect());
+            list.push(Term { over, under });
+        }
+        _ => list.splice(0..0, quotients).for_each(drop),
+    }
+    match list.len() {
+        1 => list.remove(0),
+        _ => SymExpr::Op(SymOp::Add, list.into_iter().map(Term::into_expression).collect()).into(),
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 fn multiply(a: Term, b: Term) -> Term {
     let under = a.under.saturating_mul(b.under);
     let over = match a.over {
@@ -251,7 +283,7 @@ fn call(name: &str, args: Vec<Term>) -> Option<Term> {
             return Some(Term { over: SymExpr::Int(*p), under: (*q).max(1) });
         }
         "Mul" => return args.into_iter().reduce(multiply),
-        "Add" => SymOp::Add,
+        "Add" if !args.is_empty() => return Some(add(args)),
         "FloorDiv" | "CleanDiv" => SymOp::FloorDiv,
         "CeilDiv" => SymOp::CeilDiv,
         "Mod" | "PythonMod" => SymOp::Mod,
@@ -286,6 +318,26 @@ mod tests {
         assert_eq!(read("Add(Integer(-1), Integer(4))"), "3");
         assert_eq!(read(&format!("Pow({s}, Integer(2))")), "s77*s77");
         assert_eq!(read("Max(1, u0)"), "max(1, u0)");
+    }
+
+    #[test]
+    fn a_minus_negates_a_power() {
+        assert_eq!(read("-s0**2"), "-1*s0*s0");
+        assert_eq!(read("-s0**2 + 8"), read("8 - s0**2"));
+        assert_eq!(read("(-s0)**2"), "s0*s0");
+        assert_eq!(read("2**-s0"), "2**(-1*s0)");
+        assert_eq!(read("2**3**2"), "512");
+        assert_eq!(read("2*-s0"), "-2*s0");
+        assert!(read("s0/-2").starts_with('!'));
+        assert!(read(&"-".repeat(50_000)).contains("nested"));
+    }
+
+    #[test]
+    fn quotients_are_added_before_they_are_divided() {
+        assert_eq!(read("s0**2/2 + s0/2"), "(s0 + s0*s0)//2");
+        assert_eq!(read("Add(Mul(Rational(1, 2), s0), Rational(1, 2), t)"), "((1 + s0)//2) + t");
+        assert_eq!(read("s0/2 - s1/3"), "(-2*s1 + 3*s0)//6");
+        assert_eq!(read("s0/2 + 3"), "3 + (s0//2)");
     }
 
     #[test]

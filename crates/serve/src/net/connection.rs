@@ -70,8 +70,9 @@ impl Shared {
             Ok((route, Coding::of_content(&parts.headers)?))
         });
         let limit = admitted.as_ref().map_or(0, |(route, _)| route.max_body(self.options.max_body));
+        let reservation = self.service.hold();
         let ((route, coding), mut body, mut reservation) =
-            self.read_admitted(admitted, body, limit, entry).await?;
+            self.read_admitted(admitted, body, limit, reservation, entry).await?;
         if let Some(coding) = coding.filter(|_| limit > 0) {
             (body, reservation) = compression::decompress(self, body, coding, limit, reservation).await?;
         }
@@ -92,7 +93,12 @@ impl Shared {
             Ok((route, Coding::of_messages(&parts.headers)?))
         });
         let limit = admitted.as_ref().map_or(0, |(route, _)| route.max_body(self.options.max_body));
-        let ((route, coding), body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        let reservation = match admitted.as_ref().is_ok_and(|(route, _)| route.is_probe()) {
+            true => self.service.hold_uncounted(),
+            false => self.service.hold(),
+        };
+        let ((route, coding), body, reservation) =
+            self.read_admitted(admitted, body, limit, reservation, entry).await?;
         let (message, reservation) =
             grpc::read_message(self, route, body, coding, limit, reservation).await?;
         let response = grpc::answer(self, route, parts, message, reservation, entry).await?;
@@ -105,9 +111,9 @@ impl Shared {
         admitted: Result<R>,
         body: Incoming,
         limit: u64,
+        mut reservation: Reservation,
         entry: &mut Entry,
     ) -> Result<(R, Bytes, Reservation)> {
-        let mut reservation = self.service.hold();
         let route = match admitted {
             Ok(route) if limit > 0 => route,
             other => {

@@ -41,10 +41,10 @@ pub(super) enum Route {
     Health,
 }
 
-/// The maximum size of a message without tensors, with its prefix; and that of a health check, which needs no token,
-/// and whose decoded message is not charged to the memory budget.
+/// The maximum size of a message without tensors, with its prefix; and that of a probe, which is not charged to the memory
+/// budget.
 const MAX_SMALL: u64 = 5 + contents::MAX_HEAD as u64;
-const MAX_HEALTH: u64 = 256;
+const MAX_PROBE: u64 = 256;
 
 impl Route {
     /// The method that a path names.
@@ -75,6 +75,11 @@ impl Route {
         self == Self::Health
     }
 
+    /// Whether the method asks for the state of the server, which is answered even if requests hold the whole memory budget.
+    pub(super) fn is_probe(self) -> bool {
+        matches!(self, Self::Health | Self::ServerLive | Self::ServerReady)
+    }
+
     /// Whether the method loads or unloads models.
     pub(super) fn is_control(self) -> bool {
         matches!(self, Self::Load | Self::Unload)
@@ -84,7 +89,7 @@ impl Route {
     pub(super) fn max_body(self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer => of_tensors,
-            Self::Health => MAX_HEALTH,
+            _ if self.is_probe() => MAX_PROBE,
             _ => MAX_SMALL.min(of_tensors),
         }
     }

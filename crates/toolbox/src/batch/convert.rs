@@ -161,6 +161,13 @@ pub(super) fn elements_as_f64(dtype: ScalarType, bytes: &[u8]) -> Vec<f64> {
     numbers
 }
 
+/// The elements of integers or booleans, converted to `i128`, which has all of them.
+pub(super) fn elements_as_i128(dtype: ScalarType, bytes: &[u8]) -> Vec<i128> {
+    let mut numbers = vec![0; bytes.len() / dtype.size()];
+    read_ints(dtype, bytes, &mut numbers);
+    numbers
+}
+
 /// The first element that is NaN or infinite, and its value; elements that are not floats are finite.
 pub(super) fn first_nonfinite(dtype: ScalarType, bytes: &[u8]) -> Option<(usize, f64)> {
     if !is_float(dtype) {

@@ -54,14 +54,22 @@ pub fn top(column: OutputColumn, count: usize) -> Result<[OutputColumn; 2]> {
 
 /// Puts the indices of the `count` largest elements at the front of `order`, in descending order of the elements.
 fn select_largest(dtype: ScalarType, bytes: &[u8], count: usize, order: &mut Vec<usize>) {
-    let numbers = convert::elements_as_f64(dtype, bytes);
-    let larger = |&a: &usize, &b: &usize| {
-        let (x, y): (f64, f64) = (numbers[a], numbers[b]);
-        let by_number = y.partial_cmp(&x).unwrap_or_else(|| y.is_nan().cmp(&x.is_nan()));
-        by_number.then_with(|| a.cmp(&b))
-    };
+    if convert::is_float(dtype) {
+        let numbers = convert::elements_as_f64(dtype, bytes);
+        let compare = |x: f64, y: f64| x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()));
+        select_by(count, order, numbers.len(), |a, b| compare(numbers[a], numbers[b]));
+    } else {
+        // 64-bit integers are not all different as f64.
+        let numbers = convert::elements_as_i128(dtype, bytes);
+        select_by(count, order, numbers.len(), |a, b| numbers[a].cmp(&numbers[b]));
+    }
+}
+
+/// As [`select_largest`], of `len` elements that `compare` compares by their indices.
+fn select_by(count: usize, order: &mut Vec<usize>, len: usize, compare: impl Fn(usize, usize) -> Ordering) {
+    let larger = |&a: &usize, &b: &usize| compare(b, a).then_with(|| a.cmp(&b));
     order.clear();
-    order.extend(0..numbers.len());
+    order.extend(0..len);
     if count < order.len() {
         order.select_nth_unstable_by(count, larger);
     }
@@ -94,6 +102,16 @@ mod tests {
         assert_eq!(found(&rows, 3).0, [1, 3, 2, 0, 1, 3]);
         assert_eq!(found(&rows, 4).0, [1, 3, 2, 0, 0, 1, 3, 2]);
         assert_eq!(found(&[[0.0, f32::NAN, f32::INFINITY, f32::NAN]], 3).0, [1, 3, 2]);
+    }
+
+    #[test]
+    fn integers_are_compared_exactly() {
+        let rows = [1i64 << 53, (1 << 53) + 1, -1];
+        let spec = Spec { index: 0, name: None, dtype: ScalarType::Long, row: vec![3], is_dynamic: false };
+        let cells =
+            Cells::Equal { row: Shape::new(&[3]).unwrap(), bytes: bytemuck::cast_slice(&rows).to_vec() };
+        let [indices, _] = top(OutputColumn { spec, valid: vec![true], cells }, 1).unwrap();
+        assert_eq!(bytemuck::pod_collect_to_vec::<u8, i64>(indices.cells.bytes()), [1]);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use serde::Serialize;
 pub struct Closeness {
     /// The largest absolute difference; infinite if an element is NaN or infinite in only one program.
     pub largest: f64,
-    /// The signal-to-noise ratio in decibels: `10 log10(Σ a² / Σ (a - b)²)`, infinite if the values are equal.
+    /// The signal-to-noise ratio in decibels: `10 log10(Σ a² / Σ (a - b)²)`. Infinite if the values are equal, negatively
+    /// infinite if an element is NaN or infinite in only one program.
     pub sqnr: f64,
     /// The cosine similarity; 1 if the elements of both values are all zero.
     pub cosine: f64,
@@ -48,6 +49,8 @@ impl Sums {
     pub(super) fn closeness(&self) -> Closeness {
         let sqnr = match self.noise {
             0.0 => f64::INFINITY,
+            // The signal may be infinite or NaN as well: it would make the ratio NaN, which no minimum exceeds.
+            f64::INFINITY => f64::NEG_INFINITY,
             noise => 10.0 * (self.aa / noise).log10(),
         };
         let norms = (self.aa * self.bb).sqrt();
@@ -109,6 +112,11 @@ mod tests {
         assert_eq!((tenth.largest, tenth.cosine), (1.0, 1.0));
         assert!((tenth.sqnr - 20.0).abs() < 1e-12);
         assert_eq!(close(&[1.0], &[f64::NAN]).largest, f64::INFINITY);
+        for (a, b) in
+            [(1.0, f64::NAN), (f64::NAN, 1.0), (f64::INFINITY, 1.0), (f64::INFINITY, f64::NEG_INFINITY)]
+        {
+            assert_eq!(close(&[a, 2.0], &[b, 2.0]).sqnr, f64::NEG_INFINITY, "{a} {b}");
+        }
         assert_eq!(close(&[1.0], &[-1.0]).cosine, -1.0);
     }
 

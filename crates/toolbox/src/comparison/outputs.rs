@@ -147,7 +147,8 @@ impl OutputSums {
     }
 }
 
-/// The index of the largest element; the first one if several are equal.
+/// The index of the largest element; the first one if several are equal. NaN is larger than any number, as in PyTorch.
 fn argmax(row: &[f64]) -> usize {
-    row.iter().enumerate().fold(0, |best, (i, x)| if *x > row[best] { i } else { best })
+    let larger = |x: f64, than: f64| x > than || (x.is_nan() && !than.is_nan());
+    row.iter().enumerate().fold(0, |best, (i, &x)| if larger(x, row[best]) { i } else { best })
 }

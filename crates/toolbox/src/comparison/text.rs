@@ -91,6 +91,6 @@ fn closeness_cells(closeness: Option<&Closeness>) -> [String; 3] {
     let Some(Closeness { largest, sqnr, cosine }) = closeness else {
         return ["-", "-", "-"].map(str::to_owned);
     };
-    let sqnr = if sqnr.is_infinite() { "equal".to_owned() } else { format!("{sqnr:.1} dB") };
+    let sqnr = if *sqnr == f64::INFINITY { "equal".to_owned() } else { format!("{sqnr:.1} dB") };
     [format!("{largest:.3e}"), sqnr, format!("{cosine:.6}")]
 }

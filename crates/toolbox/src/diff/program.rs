@@ -162,6 +162,15 @@ fn compare_methods(
         let place = || format!("{name}, payload of delegate {index} ({})", delegate_a.id);
         notes.compare_bytes(place, of_a, of_b)?;
     }
+    let (extra_a, extra_b) = (plan_a.delegates.iter().enumerate(), plan_b.delegates.iter().enumerate());
+    for (index, delegate) in extra_a.skip(plan_b.delegates.len()) {
+        let place = format!("{name}, delegate {index}");
+        notes.note(Class::Meaning, place, Some(delegate.id.clone()), None);
+    }
+    for (index, delegate) in extra_b.skip(plan_a.delegates.len()) {
+        let place = format!("{name}, delegate {index}");
+        notes.note(Class::Meaning, place, None, Some(delegate.id.clone()));
+    }
     let chains = |plan: &ExecutionPlan| format!("{} chains", plan.chains.len());
     notes.compare(Class::Meaning, || name.clone(), &chains(plan_a), &chains(plan_b));
     for (index, (chain_a, chain_b)) in plan_a.chains.iter().zip(&plan_b.chains).enumerate() {

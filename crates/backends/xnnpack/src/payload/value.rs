@@ -87,9 +87,11 @@ impl Datatype {
         Self::ALL[self as usize].2
     }
 
-    /// Bytes of a tensor of these sizes. Rows of 4-bit elements are padded to whole bytes. `None` on overflow.
+    /// Bytes of a tensor of these sizes. Rows of 4-bit elements are padded to whole bytes. `None` on overflow, also of the
+    /// product of the sizes other than 0, since parts of the sizes of empty tensors are multiplied too.
     pub fn nbytes(self, dims: &[usize]) -> Option<u64> {
         let product = |dims: &[usize]| dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64));
+        dims.iter().try_fold(8u64, |n, &d| n.checked_mul(d.max(1) as u64))?;
         match (self.bits(), dims.split_last()) {
             (4, Some((&last, rows))) => product(rows)?.checked_mul(last.div_ceil(2) as u64),
             (bits, _) => product(dims)?.checked_mul(bits.div_ceil(8)),
@@ -210,5 +212,17 @@ impl Constant {
             Self::Payload(range) => range.end - range.start,
             Self::Named { size, .. } => *size,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_empty_tensors_must_not_overflow() {
+        assert_eq!(Datatype::Fp32.nbytes(&[0, 1 << 31, 1 << 20]), Some(0));
+        assert_eq!(Datatype::Fp32.nbytes(&[0, 1 << 31, 1 << 31, 4]), None);
+        assert_eq!(Datatype::Qcint4.nbytes(&[2, 3]), Some(4));
     }
 }

@@ -19,7 +19,7 @@ impl Recovery<'_> {
         let size = |&n: &usize| if n == 0 { inferred.clone() } else { Size::Int(n as i64) };
         let sizes: Vec<Size> = new.iter().map(size).collect();
         let x = self.nhwc(node.inputs[0])?;
-        let known = |sizes: &[Size]| sizes.iter().map(Size::known).product::<Option<i64>>();
+        let known = |sizes: &[Size]| sizes.iter().try_fold(1i64, |n, size| n.checked_mul(size.known()?));
         if let (Some(have), Some(want)) = (known(&from), known(&sizes))
             && have != want
         {
@@ -105,8 +105,8 @@ impl Recovery<'_> {
 
 /// The size that a reshape to `new` infers for its dimension of size 0.
 fn inferred_size(from: &[Size], new: &[usize]) -> Size {
-    let divisor: i64 = new.iter().filter(|n| **n != 0).map(|&n| n as i64).product();
-    let known: i64 = from.iter().filter_map(Size::known).product();
+    let divisor = new.iter().filter(|n| **n != 0).fold(1i64, |all, &n| all.saturating_mul(n as i64));
+    let known = from.iter().filter_map(Size::known).fold(1i64, i64::saturating_mul);
     let computed = from.iter().filter(|size| size.known().is_none());
     if divisor > 0 && known % divisor == 0 {
         return computed.fold(Size::Int(known / divisor), |n, size| n.mul(size));

@@ -184,7 +184,8 @@ impl Recovery<'_> {
                 let quantized = self.unpack_int4(value)?;
                 let sizes = self.spec(quantized).sizes.clone();
                 let rows = [scales.len() as i64, *group_size as i64];
-                if sizes.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
+                let elements = sizes.iter().try_fold(1i64, |n, size| n.checked_mul(size.known()?));
+                if elements.is_none() || elements != rows[0].checked_mul(rows[1]) {
                     return fail(format!(
                         "value %{} has {} scales for groups of {group_size}",
                         value.id, rows[0]
@@ -197,6 +198,9 @@ impl Recovery<'_> {
             }
             (Datatype::Qint32 | Datatype::Qcint32, quantization) if perm.len() == 1 => {
                 let scales = self.data.scales(quantization)?;
+                if scales.len() != 1 && scales.len() != value.dims[0] {
+                    return fail(format!("{} scales for {} channels", scales.len(), value.dims[0]));
+                }
                 let bytes = self.data.read_value(value)?;
                 let words = bytes.as_chunks::<4>().0.iter().take(value.dims[0]);
                 let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];

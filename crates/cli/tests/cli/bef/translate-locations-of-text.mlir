@@ -1,0 +1,4 @@
+// USAGE: translate % --locations
+func.func @main() {
+  tfrt.return
+}
