@@ -123,7 +123,7 @@ impl Plan {
                 Role::Computes { .. } => {
                     let is_layer = weight_axis(program, node).is_some();
                     let are_results = operands().iter().all(|var| self.results.contains(var));
-                    if !is_layer && !(is_read && are_results) {
+                    if !(is_layer || is_read && are_results) {
                         exempt.float.insert(index);
                     } else if is_layer && !is_read && !are_results && dynamic::supports(program, node) {
                         exempt.dynamic.insert(index);

@@ -43,7 +43,7 @@ impl Rows {
 
     /// Advances from a tile of `rows` rows to the tile below it.
     #[inline(always)]
-    fn advance(&mut self, rows: usize) {
+    pub(super) fn advance(&mut self, rows: usize) {
         match self {
             Rows::Packed(a, tile) => *a = a.wrapping_add(*tile),
             Rows::Strided(a, step) => *a = a.wrapping_add(rows * *step),
@@ -57,7 +57,7 @@ impl Finish {
     /// Whether the epilogue is applied to the stored tile instead of in registers. A column bias and bounds, all that
     /// nearly every product needs, are applied in registers; doing the rest there would double the code of each tile
     /// for little gain.
-    fn is_after_store(&self) -> bool {
+    pub(super) fn is_after_store(&self) -> bool {
         self.alpha != 1.0 || !self.row_bias.is_null() || !self.residual.is_null()
     }
 }
