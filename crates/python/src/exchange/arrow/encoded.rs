@@ -127,6 +127,9 @@ pub(super) unsafe fn decimals(format: &str, node: &Node) -> Result<Option<(Scala
     for element in elements.chunks_exact(bytes) {
         match is_int {
             true => numbers.extend((integer(low_16_bytes(element), true) as i64).to_ne_bytes()),
+            false if scale < 0 => {
+                numbers.extend((float(element) * 10f64.powi(scale.saturating_neg())).to_ne_bytes())
+            }
             false => numbers.extend((float(element) / 10f64.powi(scale)).to_ne_bytes()),
         }
     }
