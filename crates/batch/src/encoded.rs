@@ -102,6 +102,9 @@ pub(crate) fn decimals(array: &Array<'_>) -> Result<Option<(ScalarType, Vec<u8>)
     for element in elements.chunks_exact(bytes) {
         match is_int {
             true => numbers.extend((integer(low_16_bytes(element), true) as i64).to_ne_bytes()),
+            false if scale < 0 => {
+                numbers.extend((float(element) * 10f64.powi(scale.saturating_neg())).to_ne_bytes())
+            }
             false => numbers.extend((float(element) / 10f64.powi(scale)).to_ne_bytes()),
         }
     }

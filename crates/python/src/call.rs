@@ -42,7 +42,11 @@ pub(crate) fn call_method<'py>(
     let arrays =
         targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
     let values = run_interruptible(py, &signature.last_time, |handle| {
-        opened.with_interrupt(signature, handle, |method| execute_into(method, &inputs, &arrays))
+        opened.with_interrupt(signature, handle, |method| {
+            let values = execute_into(method, &inputs, &arrays)?;
+            opened.end_event_block();
+            Ok(values)
+        })
     })?;
     let results = PyList::empty(py);
     for (target, value) in targets.into_iter().zip(values) {
@@ -154,7 +158,7 @@ fn output_arrays<'py>(
 
 fn array_or_error(target: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
     match borrow_array(target)? {
-        Some(array) => Ok(Some(array)),
+        Some(array) => array.refuse_copy_of(target).map(Some),
         None => Err(PyTypeError::new_err("`out` takes arrays that can be written to")),
     }
 }

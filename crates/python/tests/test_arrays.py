@@ -52,6 +52,22 @@ class Buffers(Counting):
         with self.assertRaises(TypeError):
             self.module(ones, ones, out=3)
 
+    def test_outputs_are_not_written_to_copies(self):
+        ones, out = floats([2, 2], [1.0] * 4), floats([2, 2], [0.0] * 4)
+
+        class Copies:
+            def __array__(self):
+                return floats([2, 2], out.tobytes())
+
+        class Lends:
+            def __array__(self):
+                return out
+
+        with self.assertRaises(TypeError):
+            self.module(ones, ones, out=Copies())
+        self.module(ones, ones, out=Lends())
+        self.assertEqual(out.tolist(), TWOS)
+
     def test_outputs_are_buffers(self):
         result = self.module(ONES, ONES)[0]
         with self.copied(0, 0):

@@ -269,6 +269,15 @@ class Reference(Folder):
         self.assertIn("aten::add.out", runtime.operator_registry.operator_names)
         self.assertTrue(runtime.backend_registry.is_available("XnnpackBackend"))
 
+    def test_each_call_is_a_block_of_the_recording(self):
+        module = pteron.Module(corpus("tiny/ModuleAdd"), record="times")
+        ones = floats([2, 2], [1.0] * 4)
+        for out in ([None], floats([2, 2], [0.0] * 4), None):
+            module(ones, ones, out=out)
+        module.write_etdump(self.folder / "d.etdp")
+        blocks = pteron.inspect(self.folder / "d.etdp").values["blocks"]
+        self.assertEqual([block["name"] for block in blocks], ["Execute"] * 3)
+
 
 if __name__ == "__main__":
     unittest.main()

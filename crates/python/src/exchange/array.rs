@@ -78,6 +78,20 @@ impl Array {
         Ok(None)
     }
 
+    /// This array, which was borrowed of `object`, or an error if `object` gives copies of its elements: what is written
+    /// to a copy is lost.
+    pub(crate) fn refuse_copy_of(self, object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if matches!(self._owner, Owner::Buffer(_)) && !has_buffer(object) {
+            let again = Self::borrow(object)?;
+            if again.is_none_or(|again| again.start != self.start) {
+                return Err(PyTypeError::new_err(
+                    "`out` takes arrays that can be written to, and `__array__` gives copies here",
+                ));
+            }
+        }
+        Ok(self)
+    }
+
     /// Borrows the memory of a tensor of this package.
     pub(crate) fn from_storage(storage: &Arc<Storage>) -> Self {
         Self {

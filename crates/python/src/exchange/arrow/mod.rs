@@ -72,6 +72,12 @@ impl Table {
         if self.field.children.len() != self.node.children.len() {
             return Err(PyValueError::new_err("an Arrow array has another number of columns than its type"));
         }
+        // SAFETY: the owner keeps the node's buffers.
+        let valid = unsafe { buffers::validity(&self.node) }.map_err(PyValueError::new_err)?;
+        let is_null = |i: usize| valid.is_some_and(|bits| !buffers::is_set(bits, self.node.offset + i));
+        if let Some(row) = (0..self.node.length).find(|&i| is_null(i)) {
+            return Err(PyValueError::new_err(format!("row {row} of the batch is null")));
+        }
         let columns = self.field.children.iter().zip(&self.node.children).map(|(field, node)| {
             let node = node.clone().slice_to_parent(&self.node);
             let node = node.ok_or_else(|| PyValueError::new_err("a column has fewer rows than its batch"))?;
