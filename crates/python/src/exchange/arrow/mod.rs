@@ -14,7 +14,7 @@ pub(crate) use field::Field;
 pub(crate) use node::{Node, Owner};
 
 use abi::{ArrowArray, ArrowArrayStream, ArrowSchema, Owned, capsule};
-use pteron_batch::{ArrowColumn, BuiltArray};
+use pteron_batch::{ArrowColumn, Bitmap, BuiltArray};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -74,7 +74,8 @@ impl Table {
         }
         // SAFETY: the owner keeps the node's buffers.
         let valid = unsafe { buffers::validity(&self.node) }.map_err(PyValueError::new_err)?;
-        let is_null = |i: usize| valid.is_some_and(|bits| !buffers::is_set(bits, self.node.offset + i));
+        let valid = valid.map(|bits| Bitmap { bits, offset: self.node.offset });
+        let is_null = |i: usize| valid.is_some_and(|valid| !valid.is_set(i));
         if let Some(row) = (0..self.node.length).find(|&i| is_null(i)) {
             return Err(PyValueError::new_err(format!("row {row} of the batch is null")));
         }
