@@ -284,6 +284,9 @@ fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
     fill(out, 1i64)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     let (size, strides) = (out.dtype().size(), *out.strides());
     let bytes = out.bytes_mut();
     for i in 0..sizes[0] {

@@ -5,8 +5,14 @@ use crate::support::call::perform;
 use pteron_operator::{Arg, ArgType, Error, Generator, Out, Outs, Schema};
 use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, Tensor, TensorMeta};
 
-/// A source of random choices for the arguments of a call.
-struct Dice(Generator);
+/// A source of random choices for the arguments of a call, whose tensors are small, or have huge sizes and no elements.
+struct Dice(Generator, Tensors);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Tensors {
+    Small,
+    HugeAndEmpty,
+}
 
 impl Dice {
     fn random_below(&self, n: usize) -> usize {
@@ -40,7 +46,11 @@ impl Dice {
             Some(meta) if self.random_below(6) > 0 => meta.clone(),
             _ => {
                 let rank = self.random_below(6);
-                let sizes: Vec<usize> = (0..rank).map(|_| self.pick(&[0, 1, 1, 2, 2, 3, 4, 5])).collect();
+                let mut sizes: Vec<usize> = (0..rank).map(|_| self.pick(&[0, 1, 1, 2, 2, 3, 4, 5])).collect();
+                if self.1 == Tensors::HugeAndEmpty && rank > 1 {
+                    let empty = self.random_below(rank);
+                    (sizes[empty], sizes[(empty + 1 + self.random_below(rank - 1)) % rank]) = (0, 1 << 40);
+                }
                 let mut order: Vec<u8> = (0..rank as u8).collect();
                 if self.random_below(2) == 0 {
                     (1..rank).for_each(|i| order.swap(i, self.random_below(i + 1)));
@@ -63,7 +73,14 @@ impl Dice {
     /// A random tensor for an out, with spare room to be resized.
     fn random_out(&self, like: &Option<TensorMeta>) -> Tensor {
         let t = self.random_tensor(like);
-        let sizes: Vec<usize> = t.sizes().iter().map(|s| s + self.random_below(8)).collect();
+        let room = |size: &usize| {
+            if t.numel() == 0 && self.1 == Tensors::HugeAndEmpty {
+                *size
+            } else {
+                size + self.random_below(8)
+            }
+        };
+        let sizes: Vec<usize> = t.sizes().iter().map(room).collect();
         let meta = TensorMeta::new(t.dtype(), &sizes, *t.dim_order()).unwrap();
         Tensor::zeros(meta.with_dynamism(ShapeDynamism::DynamicBound)).unwrap()
     }
@@ -139,9 +156,38 @@ fn no_argument_list_panics() {
     for op in crate::operators() {
         let schema: &'static Schema = Box::leak(Box::new(Schema::parse(op.schema()).unwrap()));
         let fails = |seed: &u64| {
-            std::panic::catch_unwind(|| call_with_random_args(&Dice(Generator::new(*seed)), schema)).is_err()
+            std::panic::catch_unwind(|| {
+                call_with_random_args(&Dice(Generator::new(*seed), Tensors::Small), schema)
+            })
+            .is_err()
         };
         failures.extend((0..rounds).find(fails).map(|seed| (op.name(), seed)));
     }
     assert!(failures.is_empty(), "operators that panicked, with the seed of their arguments: {failures:?}");
+}
+
+/// Loops over the rows of a tensor without elements would take days.
+#[test]
+fn no_call_hangs_on_huge_sizes_without_elements() {
+    let mut failures = Vec::new();
+    for op in crate::operators() {
+        let schema: &'static Schema = Box::leak(Box::new(Schema::parse(op.schema()).unwrap()));
+        let (done, outcome) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for seed in 0..100 {
+                let dice = Dice(Generator::new(seed), Tensors::HugeAndEmpty);
+                call_with_random_args(&dice, schema);
+                drop(done.send(seed));
+            }
+        });
+        let last =
+            std::iter::from_fn(|| outcome.recv_timeout(std::time::Duration::from_secs(20)).ok()).last();
+        if last != Some(99) {
+            failures.push((op.name(), last.map_or(0, |seed| seed + 1)));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "operators that hang or panic, with the seed of their arguments: {failures:?}"
+    );
 }

@@ -142,7 +142,7 @@ impl<'a> Choice<'a> {
     /// in the result, whose layout is `result`.
     fn each_run(&self, result: &Layout, mut f: impl FnMut(usize, usize, usize)) {
         let n: usize = self.rest.sizes.iter().product();
-        if n == 0 {
+        if n == 0 || self.starts.is_empty() {
             return;
         }
         let (positions, there) = self.split_walk(result);

@@ -7,7 +7,7 @@ use crate::support::layout::Layout;
 use crate::support::map::expect_out;
 use pteron_operator::facts::GroupNorm;
 use pteron_operator::{
-    Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
+    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
 };
 use pteron_tensor::{ScalarType, Shape, TensorView};
 
@@ -194,7 +194,10 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
         x.sizes()
     );
     ensure!(channels % groups == 0, "group: {groups} groups do not divide {channels} channels");
-    let (rows, each) = (n * groups, channels / groups * pixels);
+    let rows = n.checked_mul(groups);
+    let rows =
+        rows.ok_or_else(|| Error::invalid(format!("group: {groups} groups of {n} images overflow")))?;
+    let each = channels / groups * pixels;
     let eps = args.double("eps")?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;

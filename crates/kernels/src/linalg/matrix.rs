@@ -205,6 +205,9 @@ pub(super) fn reflect<F: Field>(v: &[F], factor: F, x: &mut [F]) {
     rest.iter_mut().zip(&v[1..]).for_each(|(x, &v)| *x = *x - part * v);
 }
 
+/// The maximum number of rows or columns of matrices without elements, over which the factorizations would loop in vain.
+const MAX_EMPTY_ROWS: usize = 1 << 24;
+
 /// A batch of matrices, the last two dimensions of a tensor.
 pub(super) struct Batch<'a, F> {
     /// The sizes of the batch dimensions: all but the last two.
@@ -222,7 +225,13 @@ impl<'a, F: Field> Batch<'a, F> {
         ensure!(rank >= 2, "{name}: expected matrices, found a tensor of shape {}", x.sizes());
         let (rows, cols) = (x.sizes()[rank - 2], x.sizes()[rank - 1]);
         let sizes = Shape::new(&x.sizes()[..rank - 2])?;
-        Ok(Self { sizes, rows, cols, count: sizes.numel()?, values: all_values(ctx, x)? })
+        let count = sizes.numel()?;
+        ensure!(
+            x.numel() > 0 || count.saturating_mul(rows.max(cols).max(1)) <= MAX_EMPTY_ROWS,
+            "{name}: the shape {} has too many rows without elements",
+            x.sizes()
+        );
+        Ok(Self { sizes, rows, cols, count, values: all_values(ctx, x)? })
     }
 
     /// The shape of a batched result: the batch dimensions, followed by the shape of one matrix's result.
