@@ -193,7 +193,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             Rows::Packed(a, _) => rows[0] = a,
         }
         let mut a = rows[0];
-        let mut k = 0;
+        let fours = if S::BY_LANE && IN_PLACE { args.k / 4 } else { 0 };
         // Loads the row of B at `$at`.
         macro_rules! row_of_b {
             ($at:expr) => {{
@@ -218,7 +218,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 })
             };
         }
-        while const { S::BY_LANE && IN_PLACE } && k + 4 <= args.k {
+        for k in (0..fours).map(|four| 4 * four) {
             let mut fours = [s.splat(0.0); MR];
             repeat!(MR, [0 1 2 3 4 5 6 7], i => {
                 // SAFETY: A has MR rows of k columns.
@@ -234,9 +234,8 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             }
             column!(0 1 2 3);
             b = b.wrapping_add(4 * args.b_step);
-            k += 4;
         }
-        while k < args.k {
+        for k in 4 * fours..args.k {
             let bv = row_of_b!(b);
             if const { S::BY_LANE && !IN_PLACE } {
                 let mut fours = [s.splat(0.0); 4];
@@ -266,7 +265,6 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             if !IN_PLACE {
                 a = a.wrapping_add(MR);
             }
-            k += 1;
         }
     }
 

@@ -209,6 +209,8 @@ impl Finish<'_> {
             Params::Rows(each) => (Affine { scale: 1.0, zero: 0 }, each),
         };
         let factor = to.result_factor();
+        // Stores of bytes could change what is behind `self`.
+        let (sums, step, shift) = (self.sums.as_ptr(), self.step, self.shift);
         // SAFETY: `check` has found scales and sums of whole panels, `rows` rows of whole panels in the tile and
         // parameters for each row to be in bounds; the result has these rows and columns.
         unsafe {
@@ -217,8 +219,8 @@ impl Finish<'_> {
                 let columns = [0, 1, 2, 3].map(|v| self.columns(s, col + v * S::LANES, cols, all, factor));
                 for row in 0..rows {
                     let y = |v: usize| {
-                        let at = row * self.step + col + v * S::LANES;
-                        self.result::<S, END, EACH, PLAIN>(s, at, each.get(row), &columns[v])
+                        let at = sums.add(row * step + col + v * S::LANES);
+                        result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns[v])
                     };
                     to.store_four(s, (row, col), [y(0), y(1), y(2), y(3)]);
                 }
@@ -227,8 +229,8 @@ impl Finish<'_> {
             while col < cols {
                 let columns = self.columns(s, col, cols, all, factor);
                 for row in 0..rows {
-                    let at = row * self.step + col;
-                    let y = self.result::<S, END, EACH, PLAIN>(s, at, each.get(row), &columns);
+                    let at = sums.add(row * step + col);
+                    let y = result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns);
                     to.store::<S, END>(s, (row, col), cols - col, y);
                 }
                 col += S::LANES;
@@ -253,33 +255,6 @@ impl Finish<'_> {
                 zeros = s.sub_int(zeros, s.load_int(load_padded(&offset[col..cols]).as_ptr()));
             }
             Columns { scales, sums, zeros, bias: self.scaled_bias(s, col, cols, factor) }
-        }
-    }
-
-    /// The results for a vector of sums, the one at `at`, of a row with parameters of its own, `affine`, if `EACH`.
-    ///
-    /// # Safety
-    /// [`Self::check`] has passed, and the tile has these sums.
-    #[inline(always)]
-    unsafe fn result<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(
-        &self,
-        s: S,
-        at: usize,
-        affine: Option<&Affine>,
-        columns: &Columns<S>,
-    ) -> S::F {
-        // SAFETY: as the caller promises.
-        let x = unsafe { s.load_int(self.sums.as_ptr().add(at)) };
-        let x = s.sub_int(if PLAIN { x } else { s.shift_right(x, self.shift) }, columns.zeros);
-        let Columns { scales, sums, bias, .. } = *columns;
-        match affine {
-            Some(affine) if EACH => {
-                let x = s.sub_int(x, s.mul_int(sums, s.splat_int(affine.zero)));
-                let y = s.mul(s.to_float(x), s.splat(affine.scale));
-                if END == REAL { s.mul_add(y, scales, bias) } else { s.add(s.mul(y, scales), bias) }
-            }
-            _ if PLAIN => s.mul(s.to_float(x), scales),
-            _ => s.add(s.mul(s.to_float(x), scales), bias),
         }
     }
 
@@ -370,6 +345,34 @@ impl Finish<'_> {
                 to.store::<S, END>(s, (row + i, col), cols - col, s.add(y, bias));
             }
         }
+    }
+}
+
+/// The results for a vector of sums, which are `2^shift` times the true ones, of a row with parameters of its own,
+/// `affine`, if `EACH`.
+///
+/// # Safety
+/// The sums can be read.
+#[inline(always)]
+unsafe fn result<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(
+    s: S,
+    sums: *const i32,
+    shift: u32,
+    affine: Option<&Affine>,
+    columns: &Columns<S>,
+) -> S::F {
+    // SAFETY: as the caller promises.
+    let x = unsafe { s.load_int(sums) };
+    let x = s.sub_int(if PLAIN { x } else { s.shift_right(x, shift) }, columns.zeros);
+    let Columns { scales, sums, bias, .. } = *columns;
+    match affine {
+        Some(affine) if EACH => {
+            let x = s.sub_int(x, s.mul_int(sums, s.splat_int(affine.zero)));
+            let y = s.mul(s.to_float(x), s.splat(affine.scale));
+            if END == REAL { s.mul_add(y, scales, bias) } else { s.add(s.mul(y, scales), bias) }
+        }
+        _ if PLAIN => s.mul(s.to_float(x), scales),
+        _ => s.add(s.mul(s.to_float(x), scales), bias),
     }
 }
 

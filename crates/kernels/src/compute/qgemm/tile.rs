@@ -106,10 +106,7 @@ pub(crate) struct Args<'a> {
     pub(super) groups: usize,
     pub(super) group_step: usize,
     /// Whether no value of B is the least one, -128; unknown with 4-bit values.
-    #[cfg_attr(
-        not(target_arch = "aarch64"),
-        allow(dead_code, reason = "the widening tile of AArch64 reads it")
-    )]
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code, reason = "only tiles that widen ask"))]
     pub(super) without_least: bool,
     /// Whether B has 4-bit values: the microkernel's sums are then 16 times the true ones.
     pub(super) four: bool,
