@@ -177,7 +177,7 @@ fn no_call_hangs_on_huge_sizes_without_elements() {
             for seed in 0..100 {
                 let dice = Dice(Generator::new(seed), Tensors::HugeAndEmpty);
                 call_with_random_args(&dice, schema);
-                drop(done.send(seed));
+                let _ = done.send(seed); // the receiver may have given up
             }
         });
         let last =
