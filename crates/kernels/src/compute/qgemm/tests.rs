@@ -2,6 +2,7 @@ use super::super::gemm::Activation;
 use super::super::mat::{MatMut, MatRef};
 use super::super::math::Unary;
 use super::super::quantize::Quantization;
+use super::super::simd::{Op, Simd, dispatch};
 use super::*;
 use proptest::prelude::*;
 
@@ -42,6 +43,18 @@ struct Operands {
     scales: Vec<f32>,
     offset: Vec<i32>,
     bias: Vec<f32>,
+}
+
+/// Whether an instruction set multiplies and adds with one rounding.
+struct RoundsOnce;
+
+impl Op for RoundsOnce {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> bool {
+        S::FUSED
+    }
 }
 
 impl Case {
@@ -143,7 +156,7 @@ impl Case {
         };
         let pool = Pool::new(threads);
         for isa in Isa::available() {
-            let want = &want[usize::from(isa != Isa::portable())];
+            let want = &want[usize::from(dispatch(isa, RoundsOnce))];
             for kernel in SupportedKernel::available(isa) {
                 if let Some((low, high)) = self.quantized {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
