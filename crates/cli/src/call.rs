@@ -174,15 +174,22 @@ impl CallArgs {
     /// The options that apply to ExecuTorch methods only, by name, each with whether it was given.
     pub(crate) fn method_options(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let own = [
-            ("inputs", !self.inputs.is_empty()),
             ("--method", self.method.is_some()),
-            ("--case", self.case.is_some()),
-            ("--seed", self.seed.is_some()),
-            ("--inputs-from", self.inputs_from.is_some()),
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
-        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.image_options())
+        let inputs = self.input_options().into_iter();
+        inputs.chain(own).chain(self.execution.method_options()).chain(self.pictures.image_options())
+    }
+
+    /// The options that give or select the inputs of the method, by name, each with whether it was given.
+    pub(crate) fn input_options(&self) -> [(&'static str, bool); 4] {
+        [
+            ("inputs", !self.inputs.is_empty()),
+            ("--case", self.case.is_some()),
+            ("--seed", self.seed.is_some()),
+            ("--inputs-from", self.inputs_from.is_some()),
+        ]
     }
 
     /// Opens the program that a loader serves for `verb`, bundled or not, and prepares the options and the request for a call that is

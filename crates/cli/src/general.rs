@@ -427,6 +427,15 @@ impl OutputArg {
         self.force.protected()
     }
 
+    /// Writes another file of the same command; --force holds for it, too.
+    pub(crate) fn write_other(
+        &self,
+        path: &Path,
+        fill: impl FnOnce(&mut dyn Write) -> pteron_toolbox::Result<()>,
+    ) -> Result {
+        write_file_with(path, self.protected(), |out| Ok(fill(out)?))
+    }
+
     /// The output file; `None` for stdout.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| !paths::is_stdout(path))

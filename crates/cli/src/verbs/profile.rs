@@ -1,12 +1,11 @@
 use super::bef::{BefOpts, bef_bytes};
 use crate::call::{CallArgs, Loaded, note_default_inputs, refuse_options};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::general::{GeneralOpts, OutputArg, exit_status};
 use crate::terminal;
 use clap::Args;
-use pteron::Protected;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use pteron_toolbox::bef::Program;
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::paths::Paths;
@@ -85,13 +84,13 @@ impl Opts {
         note_default_inputs(profile.default_inputs.as_ref());
         let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
         if let Some(path) = &self.trace {
-            write(path, |out| chrome::trace(&profile.recording, out))?;
+            self.output.write_other(path, |out| chrome::trace(&profile.recording, out))?;
         }
         if let Some(path) = &self.etdump {
             let (dump, buffer) = etdump::dump(&profile.recording, &nodes)?;
-            write(path, |out| etdump::write(&dump, out))?;
+            self.output.write_other(path, |out| etdump::write(&dump, out))?;
             if let Some(path) = &self.debug_buffer {
-                write(path, |out| out.write_all(&buffer).map_err(pteron_toolbox::Error::write(path)))?;
+                self.output.write_other(path, |out| out.write_all(&buffer).map_err(pteron_toolbox::Error::write(path)))?;
             }
         }
         let report = profile.report(&program, &kernels, &nodes);
@@ -112,7 +111,7 @@ impl Opts {
         let profile = profile::bef::profile(program, self.bef.options(general), repeat, stdout, terminal::stderr());
         if profile.exit_code == 0 || profile.has_runs() {
             if let Some(path) = &self.trace {
-                write(path, |out| chrome::trace(&profile.recording, out))?;
+                self.output.write_other(path, |out| chrome::trace(&profile.recording, out))?;
             }
             let report = profile.report(name)?;
             match self.json {
@@ -125,8 +124,4 @@ impl Opts {
             _ => Err(Failure::Reported),
         }
     }
-}
-
-fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> pteron_toolbox::Result<()>) -> Result {
-    general::write_file_with(path, Protected::Keep, |out| Ok(fill(out)?))
 }

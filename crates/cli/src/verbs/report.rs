@@ -1,6 +1,6 @@
 use super::bef::{BefOpts, bef_bytes};
 use crate::call::{CallArgs, Loaded, note_default_inputs, refuse_options};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::terminal;
 use crate::progress;
@@ -113,7 +113,19 @@ impl Opts {
         ]
     }
 
+    /// Fails if inputs were given and nothing is run on them.
+    fn expect_no_idle_inputs(&self) -> Result {
+        let runs = self.profile || self.compare || self.against.is_some();
+        match self.call.input_options().into_iter().find(|(_, is_given)| *is_given && !runs) {
+            Some((option, _)) => Err(Failure::Usage(format!(
+                "{option}: nothing is run without --profile, --compare or --against; give one of them"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn report_program(self, general: &GeneralOpts, loader: Arc<dyn DataLoader>) -> Result {
+        self.expect_no_idle_inputs()?;
         let loaded = self.call.load_with_sample(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
         let comparison = self.against.as_deref().map(|other| self.compare_with(general, &loaded, other)).transpose()?;
         let Loaded { program, options, request, .. } = loaded;

@@ -28,7 +28,7 @@ pub(crate) struct Opts {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print nothing
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "output")]
     quiet: bool,
     /// Print JSON: an array with an object for each file
     #[arg(long, conflicts_with = "quiet")]
