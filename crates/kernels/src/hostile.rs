@@ -49,7 +49,8 @@ impl Dice {
                 let mut sizes: Vec<usize> = (0..rank).map(|_| self.pick(&[0, 1, 1, 2, 2, 3, 4, 5])).collect();
                 if self.1 == Tensors::HugeAndEmpty && rank > 1 {
                     let empty = self.random_below(rank);
-                    (sizes[empty], sizes[(empty + 1 + self.random_below(rank - 1)) % rank]) = (0, 1 << 40);
+                    (sizes[empty], sizes[(empty + 1 + self.random_below(rank - 1)) % rank]) =
+                        (0, 1 << (usize::BITS / 8 * 5));
                 }
                 let mut order: Vec<u8> = (0..rank as u8).collect();
                 if self.random_below(2) == 0 {

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn sizes_are_checked_against_the_bytes() {
         const SIZES: [usize; 12] =
-            [0, 1, 4, 8, 16, 31, 32, 64, 1 << 31, 1 << 62, i64::MAX as usize, usize::MAX];
+            [0, 1, 4, 8, 16, 31, 32, 64, 1 << 31, 1 << (usize::BITS - 2), isize::MAX as usize, usize::MAX];
         let mut accepted = 0;
         for bits in [1, 3, 4, 8] {
             for (zeros, bias) in [(0, 0), (1, 1)] {

@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|i| ((i + seed) * 7919 % 1013 * 31 / 8) as u8).collect()
+    (0..len).map(|i| ((i + seed) % 1013 * 7919 % 1013 * 31 / 8) as u8).collect()
 }
 
 /// The sums of a convolution by the definition.

@@ -14,7 +14,7 @@
 //! | `i8mm` | AArch64 with I8MM | 6 rows by 16 columns by 8 |
 //! | `dotprod` | AArch64 with dot products | 6 rows by 16 columns by 4 |
 //! | `neon` | any AArch64 | 2 rows by 16 columns by 8, widened to 16 bits: nothing saturates |
-//! | `simd128` | WebAssembly with 128-bit vectors; not chosen yet | 2 rows by 8 columns by 4, widened to 16 bits: nothing saturates |
+//! | `simd128` | WebAssembly with 128-bit vectors | 2 rows by 8 columns by 4, widened to 16 bits: nothing saturates |
 //! | `portable` | any other | a row by 16 columns by 4 |
 //!
 //! Another instruction set is a file that implements [`Microkernel`](tile::Microkernel), a row of
@@ -47,11 +47,10 @@ mod i8mm;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod pack;
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 mod portable;
 pub(crate) mod select;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-#[allow(dead_code, reason = "not chosen before its tests have run in an engine of WebAssembly")]
 mod simd128;
 pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]

@@ -2,8 +2,10 @@
 
 use super::super::isa::Isa;
 use super::columns::Columns;
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 use super::portable;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::simd128;
 use super::tile::{Args, Microkernel};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512vnni, avxvnni};
@@ -15,8 +17,10 @@ use std::ops::Deref;
 
 /// The microkernels of this target, slowest first.
 static MICROKERNELS: &[&dyn Microkernel] = &[
-    #[cfg(not(target_arch = "aarch64"))]
+    #[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
     &portable::Portable,
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    &simd128::Simd128,
     #[cfg(target_arch = "aarch64")]
     &neon::Neon,
     #[cfg(target_arch = "aarch64")]
