@@ -252,7 +252,7 @@ impl Finish<'_> {
             let sums = s.load_int(self.column_sums.as_ptr().add(column));
             let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
             if let Some(offset) = self.epilogue.offset {
-                zeros = s.sub_int(zeros, s.load_int(load_padded(&offset[col..cols]).as_ptr()));
+                zeros = s.sub_int(zeros, load_offset(s, &offset[col..cols]));
             }
             Columns { scales, sums, zeros, bias: self.scaled_bias(s, col, cols, factor) }
         }
@@ -314,7 +314,7 @@ impl Finish<'_> {
                 }
                 // One offset serves all groups, in units of the first group's scale.
                 Some(offset) => {
-                    let offset = s.to_float(s.load_int(load_padded(&offset[col..cols]).as_ptr()));
+                    let offset = s.to_float(load_offset(s, &offset[col..cols]));
                     results = [s.mul(offset, scales(0)); N];
                 }
                 None => {}
@@ -376,11 +376,16 @@ unsafe fn result<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(
     }
 }
 
-/// The first values, at most [`PANEL`], padded with zeros.
+/// The first values, padded with zeros.
 #[inline(always)]
-fn load_padded(quantized: &[i32]) -> [i32; PANEL] {
-    let mut all = [0; PANEL];
-    let there = quantized.len().min(PANEL);
-    all[..there].copy_from_slice(&quantized[..there]);
-    all
+fn load_offset<S: Simd>(s: S, offset: &[i32]) -> S::I {
+    let mut padded = [0; PANEL];
+    let from = if offset.len() >= S::LANES {
+        offset.as_ptr()
+    } else {
+        padded[..offset.len()].copy_from_slice(offset);
+        padded.as_ptr()
+    };
+    // SAFETY: there are as many values as a vector has lanes, at most those of a panel.
+    unsafe { s.load_int(from) }
 }
