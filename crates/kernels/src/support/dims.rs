@@ -83,13 +83,14 @@ pub(crate) fn wrap_index(name: &str, index: i64, size: usize) -> Result<usize> {
 
 /// Converts a size to `usize`; fails if it is negative.
 pub(crate) fn to_size(name: &str, size: i64) -> Result<usize> {
-    usize::try_from(size).map_err(|_| Error::invalid(format!("{name}: {size} is negative")))
+    let wrong = if size < 0 { "negative" } else { "too large" };
+    usize::try_from(size).map_err(|_| Error::invalid(format!("{name}: {size} is {wrong}")))
 }
 
 /// Converts a size to `usize`; fails unless it is at least one.
 pub(crate) fn to_positive(name: &str, size: i64) -> Result<usize> {
     ensure!(size > 0, "{name}: {size} is not positive");
-    Ok(size as usize)
+    usize::try_from(size).map_err(|_| Error::invalid(format!("{name}: {size} is too large")))
 }
 
 /// Converts a list of sizes to a shape. No size may be negative, and the product must not overflow.
