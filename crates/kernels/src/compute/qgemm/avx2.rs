@@ -99,24 +99,22 @@ unsafe fn word_tile<const MR: usize, const NP: usize>(args: &mut Args<'_>) {
             for &segment in args.segments {
                 let a = args.a.as_ptr().wrapping_add(2 * (segment + group * args.k));
                 let mut k = 0;
-                while k < args.k {
-                    repeat!(2, [0 1], pair => {
-                        repeat!(NP, [0 1], p => {
-                            let at = b.wrapping_add(p * args.b_step + pair * 2 * PANEL);
-                            let low = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
-                            let high = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.wrapping_add(PANEL).cast()));
-                            repeat!(MR, [0 1 2 3 4 5], i => {
-                                let row = broadcast(a.wrapping_add(i * args.a_step + 2 * (k + 2 * pair)));
-                                let [s, t] = sums[i][p];
-                                sums[i][p] = [
-                                    _mm256_add_epi32(s, _mm256_madd_epi16(row, low)),
-                                    _mm256_add_epi32(t, _mm256_madd_epi16(row, high)),
-                                ];
-                            });
+                while k < args.k.next_multiple_of(4) {
+                    repeat!(NP, [0 1], p => {
+                        let at = b.wrapping_add(p * args.b_step);
+                        let low = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
+                        let high = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.wrapping_add(PANEL).cast()));
+                        repeat!(MR, [0 1 2 3 4 5], i => {
+                            let row = broadcast(a.wrapping_add(i * args.a_step + 2 * k));
+                            let [s, t] = sums[i][p];
+                            sums[i][p] = [
+                                _mm256_add_epi32(s, _mm256_madd_epi16(row, low)),
+                                _mm256_add_epi32(t, _mm256_madd_epi16(row, high)),
+                            ];
                         });
                     });
-                    b = b.wrapping_add(4 * PANEL);
-                    k += 4;
+                    b = b.wrapping_add(2 * PANEL);
+                    k += 2;
                 }
             }
             store::<MR, NP, 0>(args, group, &sums);
@@ -143,22 +141,25 @@ unsafe fn byte_tile<const MR: usize, const NP: usize, const FOUR: bool>(args: &m
                     let mut short = [[[_mm256_setzero_si256(); 2]; NP]; MR];
                     let end = args.k.min(k + 4 * BLOCKS);
                     while k < end {
-                        repeat!(NP, [0 1], p => {
-                            repeat!(2, [0 1], v => {
-                                let at = b.wrapping_add(p * args.b_step + v * 4 * LANES);
-                                let first = _mm256_loadu_si256(at.cast());
-                                let [first, second] = if FOUR { nibbles(first) } else { [first; 2] };
-                                repeat!(MR, [0 1 2 3 4 5], i => {
-                                    let row = a.wrapping_add(i * args.a_step + k);
-                                    let products = _mm256_maddubs_epi16(broadcast(row), first);
-                                    short[i][p][v] = _mm256_add_epi16(short[i][p][v], products);
-                                    if FOUR {
-                                        let row = broadcast(row.wrapping_add(4));
-                                        let products = _mm256_maddubs_epi16(row, second);
-                                        short[i][p][v] = _mm256_add_epi16(short[i][p][v], products);
-                                    }
+                        // Four rows of B at a time, so that registers hold all operands.
+                        repeat!(2, [0 1], half => {
+                            if half == 0 || FOUR {
+                                repeat!(NP, [0 1], p => {
+                                    let at = b.wrapping_add(p * args.b_step);
+                                    let low = _mm256_loadu_si256(at.cast());
+                                    let high = _mm256_loadu_si256(at.wrapping_add(4 * LANES).cast());
+                                    let low = if FOUR { nibbles(low, half == 1) } else { low };
+                                    let high = if FOUR { nibbles(high, half == 1) } else { high };
+                                    repeat!(MR, [0 1 2 3 4 5], i => {
+                                        let row = broadcast(a.wrapping_add(i * args.a_step + k + 4 * half));
+                                        let [s, t] = short[i][p];
+                                        short[i][p] = [
+                                            _mm256_add_epi16(s, _mm256_maddubs_epi16(row, low)),
+                                            _mm256_add_epi16(t, _mm256_maddubs_epi16(row, high)),
+                                        ];
+                                    });
                                 });
-                            });
+                            }
                         });
                         b = b.wrapping_add(4 * PANEL);
                         k += step;
@@ -192,19 +193,18 @@ unsafe fn broadcast(p: *const u8) -> __m256i {
     unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
 }
 
-/// The 4-bit values in the low halves of bytes, and those in the high halves, as signed bytes.
+/// The 4-bit values in the low halves of bytes, or in the high halves if `high`, as signed bytes.
 ///
 /// # Safety
 /// The machine has AVX2.
 #[inline(always)]
-unsafe fn nibbles(bytes: __m256i) -> [__m256i; 2] {
+unsafe fn nibbles(bytes: __m256i, high: bool) -> __m256i {
     // SAFETY: as the caller promises.
     unsafe {
-        let low = _mm256_set1_epi8(15);
         let signed = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-        let signed = _mm256_broadcastsi128_si256(signed);
-        let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low);
-        [_mm256_shuffle_epi8(signed, _mm256_and_si256(bytes, low)), _mm256_shuffle_epi8(signed, high)]
+        let bytes = if high { _mm256_srli_epi16::<4>(bytes) } else { bytes };
+        let places = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+        _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(signed), places)
     }
 }
 
