@@ -63,9 +63,9 @@ fn quantized_products(c: &mut Criterion) {
         ] {
             let numbers = MatRef::new(&weights, n, k).t();
             let scales = &scales[..k.div_ceil(rows) * n];
-            let b = PackedWeights::new(&Weights { quantized: numbers, bits, scales, group: rows })
-                .expect("memory");
+            let weights = Weights { quantized: numbers, bits, scales, group: rows };
             for isa in Isa::available() {
+                let b = PackedWeights::new(isa, &weights).expect("memory");
                 let id = BenchmarkId::new(format!("{label}, {isa}"), format!("{m}x{k}x{n}"));
                 group.bench_function(id, |bench| {
                     bench.iter(|| {

@@ -30,7 +30,7 @@ impl Lower for QuantizedLinear {
             let quantized = MatRef::new(view_of(owner, meta)?.storage::<i8>()?, rows, columns);
             let quantized = if self.out_major { quantized.t() } else { quantized };
             let scales = scales.storage()?;
-            Ok(PackedWeights::new(&Weights { quantized, bits: self.bits, scales, group: self.group })?)
+            Ok(PackedWeights::new(isa, &Weights { quantized, bits: self.bits, scales, group: self.group })?)
         })?;
         let bias = SumBias::of(node, self.bias, 3)?;
         Ok(Lowered::step(QuantizedLinearStep { spec: *self, weights, bias, isa }, [0]))

@@ -68,7 +68,9 @@ impl Depthwise {
             *to = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
         let taps = match ColumnKernel::fastest(isa) {
-            Some(kernel) if Quads::supports(p) => Taps::Quads(Quads::new(kernel, p, weights)?),
+            Some(kernel) if Quads::supports(p) && p.kernel[1] >= kernel.min_lines() => {
+                Taps::Quads(Quads::new(kernel, p, weights)?)
+            }
             _ => {
                 // Blocks of channels may read past the last channel.
                 let mut all = filled(p.tap_count() * padded + CHANNELS, Weight::default())?;

@@ -187,14 +187,14 @@ impl Fill for Lines<'_> {
         }
     }
 
-    fn block_rows(&self, rows: Range<usize>, _: &RowLayout<'_>) -> Range<usize> {
+    fn block_rows(&self, rows: Range<usize>, _: &RowLayout<'_>, _: usize) -> Range<usize> {
         // No block continues in another line or another image.
         let output = self.input.frame.output;
         let unit = if self.whole_lines { output[1] * output[2] } else { output[2] };
         rows.start..rows.end.min(rows.start + self.max_rows().min(unit - rows.start % unit))
     }
 
-    fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
+    fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>, _: usize) -> usize {
         let lines = rows.min(self.max_rows()).div_ceil(self.width);
         self.input_line_count(lines) * self.line_pitch() + ROWS_PAST * layout.step + PAST
     }

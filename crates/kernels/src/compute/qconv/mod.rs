@@ -150,7 +150,8 @@ impl QuantizedConv {
                 };
                 let scales = if scales.len() == 1 { scales } else { &scales[g * n..][..n] };
                 let bits = WeightBits::Eight;
-                groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
+                let weights = Weights { quantized, bits, scales, group: usize::MAX };
+                groups.push(PackedWeights::new(isa, &weights)?);
             }
             let fits_limits = |p: &Segments| limits.is_some_and(|l| p.are_multiples_of(l.unit));
             let reads = segments.map_or_else(|| Reads::Patches(all.filter(fits_limits)), Reads::Lines);

@@ -184,3 +184,19 @@ fn images_without_pixels_leave_the_bias() {
         }
     }
 }
+
+/// Sums of as many products of extreme values as a depthwise convolution can have are exact.
+#[test]
+fn depthwise_sums_of_extremes_are_exact() {
+    let p = ConvParams { groups: 20, ..ConvParams::conv2d(20, 20, [16, 8]) };
+    let frame = ConvFrame { batch: 1, input: [1, 16, 8], output: [1, 1, 1] };
+    let x = vec![255; 20 * 128];
+    let images = QuantizedImages { bytes: &x, signed: false, affine: Affine { scale: 1.0, zero: 0 } };
+    for (isa, weight) in Isa::available().flat_map(|isa| [(isa, -128), (isa, 127)]) {
+        let conv = QuantizedConv::new(isa, p, &vec![weight; 20 * 128], &[1.0]).unwrap();
+        let mut out = vec![0.0; 20];
+        let to = QuantizedConvOut::Real(&mut out);
+        conv.run(&Pool::serial(), &frame, images, to, &QuantizedEpilogue::default());
+        assert_eq!(out, vec![255.0 * f32::from(weight) * 128.0; 20], "{isa:?}");
+    }
+}

@@ -36,7 +36,7 @@ impl Microkernel for Amx {
     fn half_rows(&self) -> Option<usize> {
         Some(HALF_ROWS)
     }
-    fn reads_four_bits(&self) -> bool {
+    fn reads_four_bits(&self, _: usize) -> bool {
         false
     }
     fn is_efficient(&self, m: usize, k: usize, group: usize) -> bool {

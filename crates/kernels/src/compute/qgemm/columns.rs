@@ -12,6 +12,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) a: &'a [u8],
     pub(crate) a_step: usize,
     pub(crate) taps: &'a [usize],
+    /// At most 256 values of a column are not zero.
     pub(crate) b: &'a [i8],
     pub(crate) b_step: usize,
     /// The number of columns whose sums are meaningful. Operands and sums are padded to a multiple of 16.

@@ -20,6 +20,8 @@ use std::ops::Range;
 
 /// The size, in bytes, of the rows of A that are copied at once: they stay in the L2 cache.
 const BLOCK_BYTES: usize = 512 << 10;
+/// The same for rows that are widened to 16 bits after.
+const NARROW_BLOCK_BYTES: usize = 128 << 10;
 /// The number of rows of a task is a multiple of this.
 const ROW_UNIT: usize = 32;
 /// The number of panels of a task is a multiple of this.
@@ -44,14 +46,14 @@ const READ_COST: [f64; 2] = [10.0, 4.0];
 pub(crate) trait Fill: Sync {
     /// The layout of rows of `k` elements in a block.
     fn layout(&self, k: usize) -> RowLayout<'_>;
-    /// The rows of the block that begins with the first of `rows`.
-    fn block_rows(&self, rows: Range<usize>, layout: &RowLayout<'_>) -> Range<usize> {
-        let block = (BLOCK_BYTES / layout.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
+    /// The rows of the block that begins with the first of `rows`, of about `size` bytes if they are not shared.
+    fn block_rows(&self, rows: Range<usize>, layout: &RowLayout<'_>, size: usize) -> Range<usize> {
+        let block = (size / layout.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
         rows.start..rows.end.min(rows.start.saturating_add(block))
     }
     /// The number of bytes that any block of `rows` rows takes, including what tiles read past its end.
-    fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
-        self.block_rows(0..rows, layout).len().next_multiple_of(MAX_ROWS) * layout.step
+    fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>, size: usize) -> usize {
+        self.block_rows(0..rows, layout, size).len().next_multiple_of(MAX_ROWS) * layout.step
     }
     /// Writes the rows of a block, laid out as [`Self::layout`] says, with its row `step`. Bytes between the rows may
     /// be overwritten.
@@ -148,24 +150,37 @@ impl Job<'_> {
         }
         let layout = self.fill.layout(self.b.rows());
         let kernel = self.kernel.for_shape(self.isa, rows.len(), self.b.rows(), self.b.group_rows());
-        let a_len = self.fill.block_bytes(rows.len(), &layout).next_multiple_of(MAX_STEP);
-        let widen = !kernel.reads_four_bits() && self.b.bits() == WeightBits::Four;
+        let words = kernel.multiplies_words(self.b.bits());
+        assert!(self.b.are_for(kernel), "weights packed for another instruction set");
+        let size = if words { NARROW_BLOCK_BYTES } else { BLOCK_BYTES };
+        let a_len = self.fill.block_bytes(rows.len(), &layout, size).next_multiple_of(MAX_STEP);
+        let words_len = if words { 2 * a_len } else { 0 };
+        let widen = !kernel.reads_four_bits(rows.len()) && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
         let (tile, several) =
             if self.b.group_count() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
         let tile = tile + SUMS_PAST_TILE;
         let kernel = kernel.for_thread(if self.b.group_count() > 1 { self.b.group_rows() } else { 0 });
-        let scratch_len = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
+        let scratch_len = tile + several + (words_len + a_len + b_len).div_ceil(size_of::<f32>());
         scratch::with_buffer(scratch_len, |scratch| {
             let (sums, rest) = scratch.split_at_mut(tile);
             let (dequantized, rest) = rest.split_at_mut(several);
             let tiles = &mut (bytemuck::cast_slice_mut(sums), dequantized);
-            let (a, b) = bytemuck::cast_slice_mut(rest).split_at_mut(a_len);
+            let (wide, rest) = bytemuck::cast_slice_mut(rest).split_at_mut(words_len);
+            let (a, b) = rest.split_at_mut(a_len);
             let mut first = rows.start;
             while first < rows.end {
-                let block = self.fill.block_rows(first..rows.end, &layout);
+                let block = self.fill.block_rows(first..rows.end, &layout, size);
                 first = block.end;
                 self.fill.fill_block(block.clone(), layout.step, a);
+                let a = if words {
+                    let len = self.fill.block_bytes(block.len(), &layout, size).min(a_len);
+                    let to = &mut bytemuck::cast_slice_mut(wide)[..len];
+                    dispatch(self.isa, WidenRows { rows: &a[..len], out: to });
+                    Rows { bytes: wide, words }
+                } else {
+                    Rows { bytes: a, words }
+                };
                 let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
                 let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
                 self.compute_block(
@@ -186,7 +201,7 @@ impl Job<'_> {
         kernel: &ThreadKernel,
         rows: Range<usize>,
         panels: Range<usize>,
-        (a, layout): (&[u8], &RowLayout<'_>),
+        (a, layout): (Rows<'_>, &RowLayout<'_>),
         mut wide: Option<&mut [u8]>,
         tiles: &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
@@ -224,7 +239,7 @@ impl Job<'_> {
         &self,
         kernel: &ThreadKernel,
         tile: TilePosition,
-        (a, layout): (&[u8], &RowLayout<'_>),
+        (a, layout): (Rows<'_>, &RowLayout<'_>),
         wide: Option<&[u8]>,
         (sums, dequantized): &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
@@ -282,13 +297,14 @@ impl Job<'_> {
         kernel: &ThreadKernel,
         tile: TilePosition,
         run: Range<usize>,
-        (a, layout): (&[u8], &RowLayout<'_>),
+        (a, layout): (Rows<'_>, &RowLayout<'_>),
         wide: Option<&[u8]>,
         (rows, [first_half, second_half]): (usize, [usize; 2]),
         (sums, group_step): (&mut [i32], usize),
     ) {
         let b = self.b;
         let from = run.start * b.group_rows();
+        let size = if a.words { 2 } else { 1 };
         let (data, b_step) = match wide {
             Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
             None => (b.panel(tile.panel, from), b.panel_step()),
@@ -298,14 +314,15 @@ impl Job<'_> {
             let (at, left) = layout.row_offset(tile.row + done);
             let (low, rows) = match kernel.kernel().half_rows() {
                 Some(half) if second_half > 0 => {
-                    (layout.row_offset(tile.row + first_half).0 - at, half + second_half)
+                    ((layout.row_offset(tile.row + first_half).0 - at) * size, half + second_half)
                 }
                 Some(_) => (0, first_half),
                 None => (0, left.min(rows - done)),
             };
             kernel.run(&mut Args {
-                a: &a[at + from..],
-                a_step: layout.step,
+                a: &a.bytes[(at + from) * size..],
+                words: a.words,
+                a_step: layout.step * size,
                 low,
                 segments: layout.segments,
                 b: data,
@@ -325,6 +342,13 @@ impl Job<'_> {
     }
 }
 
+/// A block of rows of A: bytes, or 16-bit values, at offsets that the layout gives in elements.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    bytes: &'a [u8],
+    words: bool,
+}
+
 /// Where tiles one below the other are: their rows begin at row `row` of the block whose first row is `first`, and they
 /// cover `panels` panels from `panel` on.
 #[derive(Clone, Copy)]
@@ -333,6 +357,21 @@ struct TilePosition {
     row: usize,
     panel: usize,
     panels: usize,
+}
+
+/// Widens rows of A to 16 bits.
+struct WidenRows<'a> {
+    rows: &'a [u8],
+    out: &'a mut [u16],
+}
+
+impl Op for WidenRows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.out.iter_mut().zip(self.rows).for_each(|(to, &x)| *to = u16::from(x));
+    }
 }
 
 /// Widens a panel of 4-bit values to 8 bits.

@@ -128,6 +128,19 @@ impl Target {
         }
     }
 
+    /// Stores the requantized results of two vectors.
+    ///
+    /// # Safety
+    /// These elements are in bounds of the result, which is requantized.
+    #[inline(always)]
+    unsafe fn store_two<S: Simd>(self, s: S, (row, col): (usize, usize), [a, b]: [S::F; 2]) {
+        if let Target::Quantized { to, step, quantizer } = self {
+            let bytes = [quantizer.quantize_vector(s, a), quantizer.quantize_vector(s, b)];
+            // SAFETY: as the caller promises.
+            unsafe { s.store_two_bytes(to.add(row * step + col), bytes) };
+        }
+    }
+
     /// Stores the first `left` results of a vector, or all if that is fewer.
     ///
     /// # Safety
@@ -215,7 +228,8 @@ impl Finish<'_> {
         // parameters for each row to be in bounds; the result has these rows and columns.
         unsafe {
             let mut col = 0;
-            while const { END == QUANTIZED && S::STORES_FOUR } && col + 4 * S::LANES <= cols {
+            let four = const { END == QUANTIZED && S::STORES_FOUR && 4 * S::LANES <= PANEL };
+            while four && col + 4 * S::LANES <= cols {
                 let columns = [0, 1, 2, 3].map(|v| self.columns(s, col + v * S::LANES, cols, all, factor));
                 for row in 0..rows {
                     let y = |v: usize| {
@@ -225,6 +239,17 @@ impl Finish<'_> {
                     to.store_four(s, (row, col), [y(0), y(1), y(2), y(3)]);
                 }
                 col += 4 * S::LANES;
+            }
+            while const { END == QUANTIZED && S::STORES_TWO } && col + 2 * S::LANES <= cols {
+                let columns = [0, 1].map(|v| self.columns(s, col + v * S::LANES, cols, all, factor));
+                for row in 0..rows {
+                    let at = sums.add(row * step + col);
+                    let y = result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns[0]);
+                    let at = at.add(S::LANES);
+                    let z = result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns[1]);
+                    to.store_two(s, (row, col), [y, z]);
+                }
+                col += 2 * S::LANES;
             }
             while col < cols {
                 let columns = self.columns(s, col, cols, all, factor);
@@ -269,20 +294,41 @@ impl Finish<'_> {
             let mut row = 0;
             // SAFETY: as in `finish_one_group`; at least as many rows are left as are processed.
             unsafe {
+                let weights = if END == PARTIAL { s.splat(0.0) } else { self.dequantized_weights(s, col) };
                 while row + 8 <= rows {
-                    self.finish_rows::<S, END, 8>(s, to, (row, col), cols);
+                    self.finish_rows::<S, END, 8>(s, to, (row, col), cols, weights);
                     row += 8;
                 }
                 while row < rows {
-                    self.finish_rows::<S, END, 1>(s, to, (row, col), cols);
+                    self.finish_rows::<S, END, 1>(s, to, (row, col), cols, weights);
                     row += 1;
                 }
             }
         }
     }
 
+    /// The sums of the dequantized weights of a vector of columns from `col` on.
+    ///
     /// # Safety
-    /// [`Self::check`] has passed, and there are `N` rows from `row` on and columns from `col` on.
+    /// [`Self::check`] has passed, and the tile has a column `col`.
+    #[inline(always)]
+    unsafe fn dequantized_weights<S: Simd>(&self, s: S, col: usize) -> S::F {
+        let first = col / PANEL * self.panel_step + col % PANEL;
+        let mut weights = s.splat(0.0);
+        for g in 0..self.group_count() {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let sums = s.load_int(self.column_sums.as_ptr().add(first + g * PANEL));
+                let scales = s.load(self.scales.as_ptr().add(first + g * PANEL));
+                weights = s.mul_add(s.to_float(sums), scales, weights);
+            }
+        }
+        weights
+    }
+
+    /// # Safety
+    /// [`Self::check`] has passed, and there are `N` rows from `row` on and columns from `col` on, whose
+    /// [`Self::dequantized_weights`] are `weights` unless the results are partial.
     #[expect(
         clippy::needless_range_loop,
         reason = "iterators that give vectors may be compiled without the instructions"
@@ -294,6 +340,7 @@ impl Finish<'_> {
         to: Target,
         (row, col): (usize, usize),
         cols: usize,
+        weights: S::F,
     ) {
         let affine: [Affine; N] = std::array::from_fn(|i| match self.params {
             Params::All(all) => all,
@@ -331,11 +378,6 @@ impl Finish<'_> {
                     s.store(self.dequantized.as_mut_ptr().add(at(i)), results[i]);
                 }
                 return;
-            }
-            let mut weights = s.splat(0.0);
-            for g in 0..self.group_count() {
-                let sums = s.load_int(self.column_sums.as_ptr().add(first + g * PANEL));
-                weights = s.mul_add(s.to_float(sums), scales(g), weights);
             }
             let bias = self.scaled_bias(s, col, cols, to.result_factor());
             for i in 0..N {

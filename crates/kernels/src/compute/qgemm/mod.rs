@@ -10,7 +10,7 @@
 //! | `amx` | AMX-INT8 | 32 rows by 32 columns by 64, or by 32 where groups end there |
 //! | `avx512vnni` | AVX-512 VNNI | 8 rows by 32 columns by 4 |
 //! | `avxvnni` | AVX-VNNI | 4 rows by 16 columns by 4 |
-//! | `avx2` | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
+//! | `avx2` | AVX2 | 6 rows by 16 columns by 2 values widened to 16 bits, or by 32 with 4-bit values: nothing saturates |
 //! | `i8mm` | AArch64 with I8MM | 6 rows by 16 columns by 8 |
 //! | `dotprod` | AArch64 with dot products | 6 rows by 16 columns by 4 |
 //! | `neon` | any AArch64 | 2 rows by 16 columns by 8, widened to 16 bits: nothing saturates |
@@ -20,11 +20,12 @@
 //! Another instruction set is a file that implements [`Microkernel`](tile::Microkernel), a row of
 //! [`select`], and a row of `pteron_operator::Feature`.
 //!
-//! B is packed once, in one layout that all microkernels read: panels of 16 columns, in which four rows of every
-//! column are adjacent. 4-bit values stay packed two a byte in memory and are widened in registers. A is copied a
-//! block at a time, as bytes of the signedness that instructions multiply: unsigned ones, on AArch64 signed ones. Values
-//! of the other and their zero points are offset by 128. Rows that are patches of
-//! an image overlap in the copy, if tiles can read rows in segments: AMX can do so only if segments are whole steps.
+//! B is packed once, in a layout that all microkernels of an instruction set read: panels of 16 columns, in which four
+//! rows of every column are adjacent, or two where 16-bit values are multiplied. 4-bit values stay packed two a byte in
+//! memory and are widened in registers, or once for all rows of a block. A is copied a block at a time, as bytes of the
+//! signedness that instructions multiply: unsigned ones, on AArch64 signed ones. Values of the other and their zero
+//! points are offset by 128. Rows that are patches of an image overlap in the copy, if tiles can read rows in segments:
+//! AMX can do so only if segments are whole steps.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -32,6 +33,8 @@ mod amx;
 mod arm;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_columns;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
 #[cfg(target_arch = "x86_64")]

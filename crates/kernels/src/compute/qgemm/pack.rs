@@ -1,11 +1,13 @@
 //! The right operand of a product, packed in the layout that the tiles read.
 //!
 //! Four rows of a column are adjacent because instructions for 8-bit values (`vpdpbusd`, `tdpbusd`) add up four
-//! products a 32-bit lane. The sums of the columns are stored, too: they take the zero point out of the product,
+//! products a 32-bit lane; two, where 16-bit values are multiplied (`vpmaddwd`). The sums of the columns are stored, too: they take the zero point out of the product,
 //! `sum((a - zero) * b) = sum(a * b) - zero * sum(b)`, as in gemmlowp (Jacob et al., "Quantization and Training of
 //! Neural Networks for Efficient Integer-Arithmetic-Only Inference", 2018), so that tiles multiply the stored bytes.
 
+use super::super::isa::Isa;
 use super::super::mat::MatRef;
+use super::select::SupportedKernel;
 use pteron_tensor::memory::filled;
 use pteron_tensor::{AlignedBuffer, Result};
 
@@ -40,15 +42,17 @@ pub struct Weights<'a> {
     pub group: usize,
 }
 
-/// Weights packed once, for every microkernel: panels of 16 columns, each a sequence of blocks in which four rows of
-/// each column are adjacent (with 4-bit values, eight rows: four in the low halves of the bytes, the next four in the
-/// high halves). Padding is zero.
+/// Weights packed once: panels of 16 columns, each a sequence of blocks in which four rows of each column are adjacent
+/// (with 4-bit values, eight rows: four in the low halves of the bytes, the next four in the high halves; with 8-bit
+/// values, two rows where microkernels multiply 16-bit values). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     data: AlignedBuffer,
     k: usize,
     n: usize,
     bits: WeightBits,
+    /// The number of rows of a column of 8-bit values that are adjacent.
+    adjacent: usize,
     group: usize,
     /// Whether no 8-bit value is -128; false if this was not looked at.
     without_least: bool,
@@ -64,12 +68,17 @@ impl PackedWeights {
     /// The number of rows of a group is a multiple of this, if there are several groups.
     pub const GROUP_UNIT: usize = 32;
 
-    /// Packs weights. Fails if memory runs out.
+    /// Packs weights for the microkernels of an instruction set. Fails if memory runs out.
     ///
     /// # Panics
     /// If there are more than [`Self::MAX_ROWS`] rows, there are several groups whose rows are not a multiple of
     /// [`Self::GROUP_UNIT`], the number of scales does not match, or a 4-bit value is out of range.
-    pub fn new(weights: &Weights<'_>) -> Result<Self> {
+    pub fn new(isa: Isa, weights: &Weights<'_>) -> Result<Self> {
+        Self::for_kernel(SupportedKernel::fastest(isa), weights)
+    }
+
+    /// As [`Self::new`], for a microkernel and others that read the same layout.
+    pub(super) fn for_kernel(kernel: SupportedKernel, weights: &Weights<'_>) -> Result<Self> {
         let Weights { quantized, bits, scales, group } = *weights;
         let (k, n) = (quantized.rows(), quantized.cols());
         assert!(k <= Self::MAX_ROWS, "weights of {k} rows: at most {} can be summed", Self::MAX_ROWS);
@@ -103,7 +112,9 @@ impl PackedWeights {
             }
         }
         let without_least = false;
-        let mut packed = Self { data, k, n, bits, group, without_least, scales: column_scales, sums };
+        let adjacent = if kernel.multiplies_words(bits) { 2 } else { 4 };
+        let mut packed =
+            Self { data, k, n, bits, adjacent, group, without_least, scales: column_scales, sums };
         packed.fill(quantized, depth);
         if cfg!(target_arch = "aarch64") && bits == WeightBits::Eight {
             packed.without_least = !packed.data.contains(&0x80);
@@ -116,10 +127,10 @@ impl PackedWeights {
         if quantized.row_stride() == 1 {
             return self.fill_from_columns(quantized, panel);
         }
-        let (rs, groups) = (quantized.row_stride(), self.group_count());
+        let (rs, groups, adjacent) = (quantized.row_stride(), self.group_count(), self.adjacent);
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
-            let (lane, mut i) = (j % PANEL * 4, 0);
+            let (lane, mut i) = (j % PANEL * adjacent, 0);
             for g in 0..self.k.div_ceil(self.group) {
                 let end = self.k.min(i + self.group);
                 let column = quantized.data_from(i, j);
@@ -128,7 +139,9 @@ impl PackedWeights {
                     let x = column[t * rs];
                     sum += i32::from(x);
                     match self.bits {
-                        WeightBits::Eight => data[i / 4 * 64 + lane + i % 4] = x as u8,
+                        WeightBits::Eight => {
+                            data[i / adjacent * adjacent * PANEL + lane + i % adjacent] = x as u8;
+                        }
                         WeightBits::Four => {
                             assert!((-8..8).contains(&x), "{x} does not fit 4 bits");
                             data[i / 8 * 64 + lane + i % 4] |= (x as u8 & 15) << (i / 4 % 2 * 4);
@@ -146,24 +159,24 @@ impl PackedWeights {
     fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
         // Groups start at whole blocks: there is one group, or the rows of each are a multiple of `GROUP_UNIT`.
         let groups = self.group_count();
-        let rows_of_block = if self.bits == WeightBits::Four { 8 } else { 4 };
+        let adjacent = self.adjacent;
+        let rows_of_block = if self.bits == WeightBits::Four { 8 } else { adjacent };
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
-            let lane = j % PANEL * 4;
+            let lane = j % PANEL * adjacent;
             for (g, start) in (0..self.k).step_by(self.group).enumerate() {
                 let column = &quantized.data_from(start, j)[..self.group.min(self.k - start)];
                 let at = scale_index(groups, g, j);
-                let blocks = data[start / rows_of_block * 64..].chunks_exact_mut(64);
-                let mut places = blocks.map(|block| &mut block[lane..lane + 4]);
+                let block = adjacent * PANEL;
+                let blocks = data[start / rows_of_block * block..].chunks_exact_mut(block);
+                let mut places = blocks.map(|block| &mut block[lane..lane + adjacent]);
                 match self.bits {
                     WeightBits::Eight => {
                         self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
-                        let (chunks, rest) = column.as_chunks::<4>();
-                        for (rows, to) in chunks.iter().zip(&mut places) {
-                            to.copy_from_slice(bytemuck::cast_slice(rows));
+                        match adjacent {
+                            2 => copy_rows::<2>(column, places),
+                            _ => copy_rows::<4>(column, places),
                         }
-                        let last = places.next().unwrap_or_default();
-                        last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
                     }
                     WeightBits::Four => {
                         let (chunks, rest) = column.as_chunks::<8>();
@@ -212,6 +225,11 @@ impl PackedWeights {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
+    /// Whether `kernel` reads the layout of these weights.
+    pub(super) fn are_for(&self, kernel: SupportedKernel) -> bool {
+        (self.adjacent == 2) == kernel.multiplies_words(self.bits)
+    }
+
     /// Whether no value is known to be -128.
     pub(super) fn is_without_least(&self) -> bool {
         self.without_least
@@ -253,6 +271,16 @@ impl PackedWeights {
         let at = scale_index(self.group_count(), 0, panel * PANEL);
         (&self.scales[at..], &self.sums[at..])
     }
+}
+
+/// Copies a column of 8-bit values, `N` rows to each of the places.
+fn copy_rows<'a, const N: usize>(column: &[i8], mut places: impl Iterator<Item = &'a mut [u8]>) {
+    let (chunks, rest) = column.as_chunks::<N>();
+    for (rows, to) in chunks.iter().zip(&mut places) {
+        to.copy_from_slice(bytemuck::cast_slice(rows));
+    }
+    let last = places.next().unwrap_or_default();
+    last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
 }
 
 /// Eight rows of a column of 4-bit values, packed together in a general-purpose register.
@@ -307,14 +335,18 @@ mod tests {
 
     #[test]
     fn contiguous_columns_and_rows_are_packed_alike() {
-        for bits in [WeightBits::Four, WeightBits::Eight] {
+        let kernels = SupportedKernel::available(Isa::detect());
+        for (kernel, bits) in
+            kernels.flat_map(|kernel| [(kernel, WeightBits::Four), (kernel, WeightBits::Eight)])
+        {
             for (k, n, group) in [(1, 1, 1), (7, 3, 7), (8, 16, 8), (45, 17, 45), (96, 20, 32), (100, 33, 64)]
             {
                 let by_column: Vec<i8> = (0..k * n).map(|i| (i * 7 % 16) as i8 - 8).collect();
                 let by_row: Vec<i8> = (0..k * n).map(|i| by_column[i % n * k + i / n]).collect();
                 let scales = vec![0.5; k.div_ceil(group) * n];
                 let pack = |quantized| {
-                    PackedWeights::new(&Weights { quantized, bits, scales: &scales, group }).unwrap()
+                    let weights = Weights { quantized, bits, scales: &scales, group };
+                    PackedWeights::for_kernel(kernel, &weights).unwrap()
                 };
                 let columns = pack(MatRef::new(&by_column, n, k).t());
                 let rows = pack(MatRef::new(&by_row, k, n));

@@ -2,6 +2,7 @@
 
 use super::super::isa::Isa;
 use super::columns::Columns;
+use super::pack::WeightBits;
 #[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 use super::portable;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -55,7 +56,14 @@ impl SupportedKernel {
 
     /// The fastest microkernel that reads rows in segments of any length.
     pub(crate) fn for_any_segments(isa: Isa) -> Self {
-        Self::fastest_where(isa, |kernel| kernel.segment_limits().is_none())
+        let fastest = Self::fastest(isa);
+        Self::fastest_where(isa, |kernel| kernel.segment_limits().is_none() && kernel.reads_as(fastest))
+    }
+
+    /// Whether this microkernel reads the same packed weights as `other`.
+    fn reads_as(self, other: Self) -> bool {
+        let both = [WeightBits::Four, WeightBits::Eight];
+        both.iter().all(|&bits| self.multiplies_words(bits) == other.multiplies_words(bits))
     }
 
     /// This microkernel if it is efficient for products of `m` rows and groups of `group` out of `k` inner elements;
@@ -65,7 +73,8 @@ impl SupportedKernel {
             return self;
         }
         Self::fastest_where(isa, |kernel| {
-            kernel.relative_time() >= self.relative_time() && kernel.is_efficient(m, k, group)
+            let slower = kernel.relative_time() >= self.relative_time();
+            slower && kernel.is_efficient(m, k, group) && kernel.reads_as(self)
         })
     }
 
@@ -141,12 +150,23 @@ impl Drop for ThreadKernel {
 
 /// A function for [`Columns`] whose instructions this machine has: [`ColumnKernel::fastest`] is its only constructor.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ColumnKernel(unsafe fn(&mut Columns<'_>));
+pub(crate) struct ColumnKernel {
+    function: unsafe fn(&mut Columns<'_>),
+    min_lines: usize,
+}
 
 impl ColumnKernel {
     /// The fastest function that `isa` allows; `None` if it allows none.
     pub(crate) fn fastest(isa: Isa) -> Option<Self> {
-        SupportedKernel::available(isa).filter_map(|kernel| kernel.column_function()).last().map(Self)
+        let columns = |kernel: SupportedKernel| {
+            Some(Self { function: kernel.column_function()?, min_lines: kernel.min_column_lines() })
+        };
+        SupportedKernel::available(isa).filter_map(columns).last()
+    }
+
+    /// The least number of lines of a convolution's kernel from which on the function pays.
+    pub(crate) fn min_lines(self) -> usize {
+        self.min_lines
     }
 
     /// # Panics
@@ -154,7 +174,7 @@ impl ColumnKernel {
     pub(crate) fn run(self, columns: &mut Columns<'_>) {
         columns.check();
         // SAFETY: a value of this type proves that the machine has the instructions, and the operands were checked.
-        unsafe { (self.0)(columns) };
+        unsafe { (self.function)(columns) };
     }
 }
 

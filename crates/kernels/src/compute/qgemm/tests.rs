@@ -138,13 +138,12 @@ impl Case {
         let (m, k, n) = self.shape;
         let o = self.operands();
         let want = [false, true].map(|fused| self.expected(&o, fused));
-        let packed = PackedWeights::new(&Weights {
+        let weights = Weights {
             quantized: MatRef::new(&o.weights, k, n),
             bits: self.bits,
             scales: &o.scales,
             group: self.group,
-        })
-        .unwrap();
+        };
         let epilogue = QuantizedEpilogue {
             offset: self.bias.then_some(&o.offset[..]),
             bias: self.bias.then_some(&o.bias[..]),
@@ -158,6 +157,7 @@ impl Case {
         for isa in Isa::available() {
             let want = &want[usize::from(dispatch(isa, RoundsOnce))];
             for kernel in SupportedKernel::available(isa) {
+                let packed = PackedWeights::for_kernel(kernel, &weights).unwrap();
                 if let Some((low, high)) = self.quantized {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
                     let mut out = vec![0u8; m * n];
@@ -253,19 +253,20 @@ fn larger_products_on_several_threads() {
 #[test]
 fn sums_of_extremes_are_exact() {
     let k = PackedWeights::MAX_ROWS;
-    for (byte, weight) in [(255u8, -128i8), (255, 127)] {
-        let (a, b) = (vec![byte; 9 * k], vec![weight; k]);
-        let quantized = MatRef::new(&b, k, 1);
-        let weights = Weights { quantized, bits: WeightBits::Eight, scales: &[1.0], group: k };
-        let packed = PackedWeights::new(&weights).unwrap();
-        let a = QuantizedRows::new(&a, false, 9, k, Affine { scale: 1.0, zero: 0 });
+    let all =
+        [(WeightBits::Eight, -128), (WeightBits::Eight, 127), (WeightBits::Four, -8), (WeightBits::Four, 7)];
+    for (rows, (bits, weight)) in [1, 9, 13].into_iter().flat_map(|rows| all.map(|values| (rows, values))) {
+        let (a, b) = (vec![255u8; rows * k], vec![weight; k]);
+        let weights = Weights { quantized: MatRef::new(&b, k, 1), bits, scales: &[1.0], group: k };
+        let a = QuantizedRows::new(&a, false, rows, k, Affine { scale: 1.0, zero: 0 });
         for isa in Isa::available() {
             for kernel in SupportedKernel::available(isa) {
-                let mut out = [0.0; 9];
-                let to = QuantizedOut::Real(MatMut::new(&mut out, 9, 1));
+                let packed = PackedWeights::for_kernel(kernel, &weights).unwrap();
+                let mut out = vec![0.0; rows];
+                let to = QuantizedOut::Real(MatMut::new(&mut out, rows, 1));
                 qgemm_with(kernel, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
                 let want = 255.0 * f32::from(weight) * k as f32;
-                assert_eq!(out, [want; 9], "{kernel:?}");
+                assert_eq!(out, vec![want; rows], "{bits:?} {kernel:?}");
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::super::isa::Feature;
 use super::super::mat::last_offset;
 use super::columns::Columns;
-use super::pack::PANEL;
+use super::pack::{PANEL, WeightBits};
 
 /// The longest step of a microkernel, in bytes of a row. Copied rows begin at multiples of this.
 pub(crate) const MAX_STEP: usize = 64;
@@ -31,9 +31,17 @@ pub(crate) trait Microkernel: Sync {
     fn half_rows(&self) -> Option<usize> {
         None
     }
-    /// Whether the microkernel reads 4-bit values of B; otherwise they are widened to 8 bits first.
-    fn reads_four_bits(&self) -> bool {
+    /// Whether the microkernel reads packed 4-bit values of B in products of `rows` rows; otherwise they are widened to
+    /// 8 bits first.
+    fn reads_four_bits(&self, rows: usize) -> bool {
+        let _ = rows;
         true
+    }
+    /// Whether values of A are widened to 16 bits where B has values of `bits`. Two rather than four rows of a column
+    /// are then adjacent in panels of 8-bit values.
+    fn multiplies_words(&self, bits: WeightBits) -> bool {
+        let _ = bits;
+        false
     }
     /// Whether products of `m` rows and `k` inner elements, in groups of `group`, fill the tiles well enough.
     fn is_efficient(&self, m: usize, k: usize, group: usize) -> bool {
@@ -47,6 +55,10 @@ pub(crate) trait Microkernel: Sync {
     /// The function that computes [`Columns`] after they were checked; `None` if the microkernel has none.
     fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         None
+    }
+    /// The least number of lines of a kernel from which on [`Columns`] pay, whose quads are values of four lines.
+    fn min_column_lines(&self) -> usize {
+        1
     }
 
     /// Sets up this thread for products whose groups have `group` rows of B, until [`Self::release`]. Returns the
@@ -89,12 +101,14 @@ pub(crate) struct SegmentLimits {
 /// many rows as the microkernel takes at once.
 pub(crate) struct Args<'a> {
     pub(super) a: &'a [u8],
+    /// Whether A has 16-bit values, rather than bytes.
+    pub(super) words: bool,
     /// The number of bytes from one row of A to the next.
     pub(super) a_step: usize,
     /// Bytes from the first row of A to the first of the second half, for tiles of [two
     /// halves](Microkernel::half_rows).
     pub(super) low: usize,
-    /// The offset of each segment of a row of A, of `k` elements. Successive segments go with successive blocks of B.
+    /// The offset of each segment of a row of A, of `k` elements, in elements. Successive segments go with successive blocks of B.
     pub(super) segments: &'a [usize],
     pub(super) b: &'a [u8],
     /// The number of bytes from one panel of B to the next.
@@ -120,7 +134,7 @@ impl Args<'_> {
     /// Panics unless all that the microkernel reads in steps of `step` bytes and the sums that it writes are in
     /// bounds.
     pub(super) fn check(&self, kernel: &dyn Microkernel, step: usize) {
-        assert!(kernel.reads_four_bits() || !self.four, "4-bit values of a tile");
+        assert!(kernel.reads_four_bits(self.rows) || !self.four, "4-bit values of a tile");
         let (rows, low) = match kernel.half_rows() {
             Some(half) => {
                 assert!(self.rows <= 2 * half && self.panels <= 2, "a tile of two halves");
@@ -137,7 +151,8 @@ impl Args<'_> {
         );
         let k = k.saturating_mul(self.groups);
         assert!(!self.segments.is_empty(), "segments of a row");
-        let segment = self.segments.iter().max().unwrap_or(&0).saturating_add(k).saturating_add(low);
+        let segment = self.segments.iter().max().unwrap_or(&0).saturating_add(k);
+        let segment = segment.saturating_mul(if self.words { 2 } else { 1 }).saturating_add(low);
         assert!(
             last_offset(rows, self.a_step).saturating_add(segment) <= self.a.len() || k == 0,
             "A of a tile"

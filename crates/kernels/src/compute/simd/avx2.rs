@@ -33,6 +33,8 @@ impl Simd for Avx2 {
     const MAX_ROWS: usize = 6;
     const WIDE_ROWS: [usize; 2] = [1, 2];
     const FUSED: bool = true;
+    const STORES_FOUR: bool = true;
+    const STORES_TWO: bool = true;
 
     intrinsics! {
         splat(x: f32) -> Self::F = _mm256_set1_ps(x);
@@ -91,6 +93,46 @@ impl Simd for Avx2 {
                 }
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut u8, [a, b, c, d]: [Self::I; 4]) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.store_two_bytes(p, [a, b]);
+            self.store_two_bytes(p.add(16), [c, d]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_two_bytes(self, p: *mut u8, [a, b]: [Self::I; 2]) {
+        // SAFETY: `self` proves AVX2; 16 bytes can be written.
+        unsafe {
+            let lowest = _mm256_set1_epi32(0xff);
+            let (a, b) = (_mm256_and_si256(a, lowest), _mm256_and_si256(b, lowest));
+            // Elements 0 to 3 of both vectors, then 4 to 7 of both.
+            let pairs = _mm256_packs_epi32(a, b);
+            let bytes = _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
+            _mm_storeu_si128(p.cast(), _mm_shuffle_epi32::<0b11_01_10_00>(bytes));
+        }
+    }
+    #[inline(always)]
+    fn interleave(self, lines: [&[u8]; 4], flip: u8, out: &mut [[u8; 4]]) -> usize {
+        let len = lines.iter().fold(out.len(), |len, line| len.min(line.len())) / 16 * 16;
+        // SAFETY: `self` proves AVX2; up to `len` elements of the lines and of `out` are in bounds.
+        unsafe {
+            let flip = _mm_set1_epi8(flip as i8);
+            for i in (0..len).step_by(16) {
+                let load = |line: &[u8]| _mm_xor_si128(_mm_loadu_si128(line.as_ptr().add(i).cast()), flip);
+                let (a, b, c, d) = (load(lines[0]), load(lines[1]), load(lines[2]), load(lines[3]));
+                let (ab, cd) = (_mm_unpacklo_epi8(a, b), _mm_unpacklo_epi8(c, d));
+                let to = out.as_mut_ptr().add(i).cast::<__m128i>();
+                _mm_storeu_si128(to, _mm_unpacklo_epi16(ab, cd));
+                _mm_storeu_si128(to.add(1), _mm_unpackhi_epi16(ab, cd));
+                let (ab, cd) = (_mm_unpackhi_epi8(a, b), _mm_unpackhi_epi8(c, d));
+                _mm_storeu_si128(to.add(2), _mm_unpacklo_epi16(ab, cd));
+                _mm_storeu_si128(to.add(3), _mm_unpackhi_epi16(ab, cd));
+            }
+        }
+        len
     }
     #[inline(always)]
     unsafe fn transpose(

@@ -48,6 +48,8 @@ pub(crate) trait Simd: Copy {
     const IS_ARRAY: bool = false;
     /// Whether bytes of four vectors are best stored together.
     const STORES_FOUR: bool = false;
+    /// Whether bytes of two vectors are best stored together.
+    const STORES_TWO: bool = false;
     /// Whether a lane of a vector of four multiplies another vector in one instruction, [`Simd::mul_add_lane`]: tiles
     /// then load elements four at a time instead of one by one.
     const BY_LANE: bool = false;
@@ -143,6 +145,18 @@ pub(crate) trait Simd: Copy {
         for (i, a) in a.into_iter().enumerate() {
             // SAFETY: as the caller promises.
             unsafe { self.store_bytes_first(p.add(i * Self::LANES), Self::LANES, a) };
+        }
+    }
+    /// Stores the lowest bytes of two vectors, one after the other.
+    ///
+    /// # Safety
+    /// `2 * LANES` bytes can be written at `p`.
+    #[inline(always)]
+    unsafe fn store_two_bytes(self, p: *mut u8, [a, b]: [Self::I; 2]) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.store_bytes_first(p, Self::LANES, a);
+            self.store_bytes_first(p.add(Self::LANES), Self::LANES, b);
         }
     }
     /// Interleaves the bytes of four lines, with the bits of `flip` inverted, as far as they fill vectors; returns how many
