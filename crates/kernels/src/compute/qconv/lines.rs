@@ -21,8 +21,6 @@ const MAX_LINE_BYTES: usize = 1 << 18;
 const MIN_PART: usize = 32;
 /// The largest extent of the kernel beyond its first tap, and largest padding, along each dimension.
 const MAX_REACH: usize = 64;
-/// Segments are padded to a multiple of this many bytes.
-const UNIT: usize = 4;
 /// The number of bytes past the last row that tiles may read.
 const PAST: usize = 64;
 /// The number of rows past the last that tiles may read.
@@ -44,8 +42,9 @@ impl Segments {
         self.len == self.padded && self.len.is_multiple_of(unit)
     }
 
-    /// The segments of a convolution's patches; `None` if it is faster to copy whole patches.
-    pub(super) fn of(p: &ConvParams, channels: usize) -> Option<Self> {
+    /// The segments of a convolution's patches, padded to multiples of `unit` bytes; `None` if it is faster to copy whole
+    /// patches.
+    pub(super) fn of(p: &ConvParams, channels: usize, unit: usize) -> Option<Self> {
         let reach = kernel_reach(p);
         let near = reach.iter().chain(&p.padding).all(|&n| n <= MAX_REACH);
         // All copied pixels are read.
@@ -56,7 +55,7 @@ impl Segments {
         (p.kernel[0] == 1 && near && dense && several && channels > 0).then(|| Self {
             taps,
             len,
-            padded: len.next_multiple_of(UNIT),
+            padded: len.next_multiple_of(unit),
         })
     }
 }

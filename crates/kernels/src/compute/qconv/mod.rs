@@ -114,8 +114,9 @@ impl QuantizedConv {
             // The inner dimension of a product consists of taps, and within each tap of the channels of its groups.
             let group_outputs = params.out_channels / params.groups;
             let pixel = channels * groups_together;
-            let limits = SupportedKernel::fastest(isa).segment_limits();
-            let all = Segments::of(&params, pixel);
+            let kernel = SupportedKernel::fastest(isa);
+            let limits = kernel.segment_limits();
+            let all = Segments::of(&params, pixel, kernel.adjacent_rows().max(4));
             let segments = all.filter(|p| {
                 let fits = taps / p.taps * p.padded <= PackedWeights::MAX_ROWS;
                 fits && limits

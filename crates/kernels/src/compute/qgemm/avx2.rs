@@ -40,6 +40,9 @@ impl Microkernel for Avx2 {
     fn reads_four_bits(&self, rows: usize) -> bool {
         rows < WIDENED_ROWS
     }
+    fn adjacent_rows(&self) -> usize {
+        2
+    }
     fn multiplies_words(&self, bits: WeightBits) -> bool {
         bits == WeightBits::Eight
     }

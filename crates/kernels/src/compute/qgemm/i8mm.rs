@@ -1,5 +1,5 @@
 //! Tiles with the matrix products of AArch64: pairs of rows, up to three, by a panel. An instruction multiplies two rows
-//! by two columns of eight values each.
+//! by two columns of eight values each, which are adjacent in panels of 8-bit values.
 
 use super::super::gemm::tile::repeat;
 use super::super::isa::Feature;
@@ -29,6 +29,9 @@ impl Microkernel for I8mm {
     fn rows_written(&self, rows: usize) -> usize {
         if rows == 1 { 1 } else { rows.next_multiple_of(2) }
     }
+    fn adjacent_rows(&self) -> usize {
+        8
+    }
     fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         dotprod::DotProd.column_function()
     }
@@ -46,7 +49,7 @@ unsafe fn tiles(args: &mut Args<'_>) {
     unsafe {
         match (args.rows, args.four) {
             // A row does not fill a pair.
-            (1, false) => return dotprod::tile::<1, false>(args, 0),
+            (1, false) => return tile::<1, true>(args, 0),
             (1, true) => return dotprod::tile::<1, true>(args, 0),
             _ => {}
         }
@@ -57,9 +60,9 @@ unsafe fn tiles(args: &mut Args<'_>) {
                 (1, false) => tile::<1, false>(args, row),
                 (2, false) => tile::<2, false>(args, row),
                 (_, false) => tile::<3, false>(args, row),
-                (1, true) => tile::<1, true>(args, row),
-                (2, true) => tile::<2, true>(args, row),
-                (_, true) => tile::<3, true>(args, row),
+                (1, true) => nibble_tile::<1>(args, row),
+                (2, true) => nibble_tile::<2>(args, row),
+                (_, true) => nibble_tile::<3>(args, row),
             }
             row += 2 * pairs;
         }
@@ -91,83 +94,127 @@ unsafe fn load_pair(first: *const i8, second: *const i8) -> int8x16_t {
     unsafe { vcombine_s8(vld1_s8(first), vld1_s8(second)) }
 }
 
-/// As [`load_pair`], with four zeros after four values.
-///
-/// # Safety
-/// Four bytes can be read of each.
-#[inline(always)]
-unsafe fn load_half_pair(first: *const i8, second: *const i8) -> int8x16_t {
-    // SAFETY: every machine has NEON; as the caller promises.
-    unsafe {
-        let four = |p: *const i8| u64::from(p.cast::<u32>().read_unaligned());
-        vreinterpretq_s8_u64(vcombine_u64(vcreate_u64(four(first)), vcreate_u64(four(second))))
-    }
-}
-
-/// The sums of `MP` pairs of rows from row `row` on, of one panel.
+/// The sums of `MP` pairs of rows from row `row` on, of one panel of 8-bit values. `ONE`: of the first of two rows.
 ///
 /// # Safety
 /// [`Args`] were checked, A and the sums have these rows, and the machine has I8MM.
 #[inline(always)]
-unsafe fn tile<const MP: usize, const FOUR: bool>(args: &mut Args<'_>, row: usize) {
+unsafe fn tile<const MP: usize, const ONE: bool>(args: &mut Args<'_>, row: usize) {
     // SAFETY: as the caller promises: each row of A has `k` values a segment, rounded up to a block of B, and B has as
-    // many blocks.
+    // many blocks of eight rows.
     unsafe {
+        let next_row = if ONE { 0 } else { args.a_step };
         for group in 0..args.groups {
-            let mut b = arm::group_of_panel(args, group, FOUR);
-            let mut sums = [[[vdupq_n_s32(0); 2]; VECTORS]; MP];
-            // Multiplies the pairs of rows in `$a` by eight rows of B: four in each of two vectors.
+            let mut b = arm::group_of_panel(args, group, false);
+            let mut sums = [[vdupq_n_s32(0); PANEL / 2]; MP];
+            // Multiplies the pairs of rows in `$a` by eight rows of B.
             macro_rules! eight {
-                ($a:ident, |$at:ident| $low:expr, $high:expr) => {
-                    repeat!(VECTORS, [0 1 2 3], v => {
-                        let $at = b.wrapping_add(v * COLUMNS * QUAD);
-                        let (low, high) = (vreinterpretq_s32_s8($low), vreinterpretq_s32_s8($high));
-                        let first = vreinterpretq_s8_s32(vzip1q_s32(low, high));
-                        let second = vreinterpretq_s8_s32(vzip2q_s32(low, high));
+                ($a:ident) => {
+                    repeat!(PANEL / 2, [0 1 2 3 4 5 6 7], v => {
+                        let columns = vld1q_s8(b.wrapping_add(v * 16));
                         repeat!(MP, [0 1 2], i => {
-                            sums[i][v][0] = multiply(sums[i][v][0], $a[i], first);
-                            sums[i][v][1] = multiply(sums[i][v][1], $a[i], second);
+                            sums[i][v] = multiply(sums[i][v], $a[i], columns);
                         });
-                    })
-                };
-            }
-            macro_rules! pairs {
-                ($from:ident, $load:path) => {{
-                    let mut a = [vdupq_n_s8(0); MP];
-                    repeat!(MP, [0 1 2], i => {
-                        let first = $from.wrapping_add(2 * i * args.a_step);
-                        a[i] = $load(first, first.wrapping_add(args.a_step));
                     });
-                    a
-                }};
+                    b = b.wrapping_add(8 * PANEL);
+                };
             }
             for &segment in args.segments {
                 let mut from = arm::row(args, row, segment + group * args.k);
                 let mut left = args.k;
-                while left > 4 || FOUR && left > 0 {
-                    let a = pairs!(from, load_pair);
-                    if FOUR {
-                        eight!(a, |at| arm::low_halves(vld1q_s8(at)), arm::high_halves(vld1q_s8(at)));
-                        b = b.wrapping_add(PANEL * QUAD);
-                    } else {
-                        eight!(a, |at| vld1q_s8(at), vld1q_s8(at.wrapping_add(PANEL * QUAD)));
-                        b = b.wrapping_add(2 * PANEL * QUAD);
-                    }
-                    (from, left) = (from.wrapping_add(8), left.saturating_sub(8));
+                while left > 8 {
+                    let (mut low, mut high) = ([vdupq_n_s8(0); MP], [vdupq_n_s8(0); MP]);
+                    repeat!(MP, [0 1 2], i => {
+                        let first = from.wrapping_add(2 * i * args.a_step);
+                        let x = vreinterpretq_s64_s8(vld1q_s8(first));
+                        let y = vreinterpretq_s64_s8(vld1q_s8(first.wrapping_add(next_row)));
+                        low[i] = vreinterpretq_s8_s64(vzip1q_s64(x, y));
+                        high[i] = vreinterpretq_s8_s64(vzip2q_s64(x, y));
+                    });
+                    eight!(low);
+                    eight!(high);
+                    (from, left) = (from.wrapping_add(16), left.saturating_sub(16));
                 }
                 if left > 0 {
-                    let a = pairs!(from, load_half_pair);
-                    eight!(a, |at| vld1q_s8(at), vdupq_n_s8(0));
-                    b = b.wrapping_add(PANEL * QUAD);
+                    let mut a = [vdupq_n_s8(0); MP];
+                    repeat!(MP, [0 1 2], i => {
+                        let first = from.wrapping_add(2 * i * args.a_step);
+                        a[i] = load_pair(first, first.wrapping_add(next_row));
+                    });
+                    eight!(a);
                 }
             }
-            let to = args.sums.as_mut_ptr().wrapping_add(group * args.group_step + row * PANEL);
             repeat!(MP, [0 1 2], i => {
                 repeat!(VECTORS, [0 1 2 3], v => {
-                    let [first, second] = sums[i][v].map(|x| vreinterpretq_s64_s32(x));
-                    let to = to.wrapping_add(2 * i * PANEL + v * COLUMNS);
-                    vst1q_s32(to, vreinterpretq_s32_s64(vzip1q_s64(first, second)));
-                    vst1q_s32(to.wrapping_add(PANEL), vreinterpretq_s32_s64(vzip2q_s64(first, second)));
+                    store_pair::<ONE>(args, group, (row + 2 * i, v), [sums[i][2 * v], sums[i][2 * v + 1]]);
+                });
+            });
+        }
+    }
+}
+
+/// Stores the sums of two rows from row `row` on in the columns of vector `v`, from those of two columns each. `ONE`: of
+/// the first row only.
+///
+/// # Safety
+/// The sums have these rows.
+#[inline(always)]
+unsafe fn store_pair<const ONE: bool>(
+    args: &mut Args<'_>,
+    group: usize,
+    (row, v): (usize, usize),
+    sums: [int32x4_t; 2],
+) {
+    let at = group * args.group_step + row * PANEL + v * COLUMNS;
+    let to = args.sums.as_mut_ptr().wrapping_add(at);
+    // SAFETY: every machine has NEON; as the caller promises.
+    unsafe {
+        let [first, second] = [vreinterpretq_s64_s32(sums[0]), vreinterpretq_s64_s32(sums[1])];
+        vst1q_s32(to, vreinterpretq_s32_s64(vzip1q_s64(first, second)));
+        if !ONE {
+            vst1q_s32(to.wrapping_add(PANEL), vreinterpretq_s32_s64(vzip2q_s64(first, second)));
+        }
+    }
+}
+
+/// The sums of `MP` pairs of rows from row `row` on, of one panel of 4-bit values, of which four rows are adjacent.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn nibble_tile<const MP: usize>(args: &mut Args<'_>, row: usize) {
+    // SAFETY: as in [`tile`].
+    unsafe {
+        for group in 0..args.groups {
+            let mut b = arm::group_of_panel(args, group, true);
+            let mut sums = [[[vdupq_n_s32(0); 2]; VECTORS]; MP];
+            for &segment in args.segments {
+                let mut from = arm::row(args, row, segment + group * args.k);
+                let mut left = args.k;
+                while left > 0 {
+                    let mut a = [vdupq_n_s8(0); MP];
+                    repeat!(MP, [0 1 2], i => {
+                        let first = from.wrapping_add(2 * i * args.a_step);
+                        a[i] = load_pair(first, first.wrapping_add(args.a_step));
+                    });
+                    repeat!(VECTORS, [0 1 2 3], v => {
+                        let both = vld1q_s8(b.wrapping_add(v * COLUMNS * QUAD));
+                        let low = vreinterpretq_s32_s8(arm::low_halves(both));
+                        let high = vreinterpretq_s32_s8(arm::high_halves(both));
+                        let first = vreinterpretq_s8_s32(vzip1q_s32(low, high));
+                        let second = vreinterpretq_s8_s32(vzip2q_s32(low, high));
+                        repeat!(MP, [0 1 2], i => {
+                            sums[i][v][0] = multiply(sums[i][v][0], a[i], first);
+                            sums[i][v][1] = multiply(sums[i][v][1], a[i], second);
+                        });
+                    });
+                    b = b.wrapping_add(PANEL * QUAD);
+                    (from, left) = (from.wrapping_add(8), left.saturating_sub(8));
+                }
+            }
+            repeat!(MP, [0 1 2], i => {
+                repeat!(VECTORS, [0 1 2 3], v => {
+                    store_pair::<false>(args, group, (row + 2 * i, v), sums[i][v]);
                 });
             });
         }

@@ -1,7 +1,8 @@
 //! The right operand of a product, packed in the layout that the tiles read.
 //!
 //! Four rows of a column are adjacent because instructions for 8-bit values (`vpdpbusd`, `tdpbusd`) add up four
-//! products a 32-bit lane; two, where 16-bit values are multiplied (`vpmaddwd`). The sums of the columns are stored, too: they take the zero point out of the product,
+//! products a 32-bit lane; two where 16-bit values are multiplied (`vpmaddwd`), eight for matrix products (`smmla`). The
+//! sums of the columns are stored, too: they take the zero point out of the product,
 //! `sum((a - zero) * b) = sum(a * b) - zero * sum(b)`, as in gemmlowp (Jacob et al., "Quantization and Training of
 //! Neural Networks for Efficient Integer-Arithmetic-Only Inference", 2018), so that tiles multiply the stored bytes.
 
@@ -44,7 +45,7 @@ pub struct Weights<'a> {
 
 /// Weights packed once: panels of 16 columns, each a sequence of blocks in which four rows of each column are adjacent
 /// (with 4-bit values, eight rows: four in the low halves of the bytes, the next four in the high halves; with 8-bit
-/// values, two rows where microkernels multiply 16-bit values). Padding is zero.
+/// values, as many rows as the microkernels of the instruction set multiply at once: two, four or eight). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     data: AlignedBuffer,
@@ -112,7 +113,7 @@ impl PackedWeights {
             }
         }
         let without_least = false;
-        let adjacent = if kernel.multiplies_words(bits) { 2 } else { 4 };
+        let adjacent = if bits == WeightBits::Eight { kernel.adjacent_rows() } else { 4 };
         let mut packed =
             Self { data, k, n, bits, adjacent, group, without_least, scales: column_scales, sums };
         packed.fill(quantized, depth);
@@ -175,6 +176,7 @@ impl PackedWeights {
                         self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
                         match adjacent {
                             2 => copy_rows::<2>(column, places),
+                            8 => copy_rows::<8>(column, places),
                             _ => copy_rows::<4>(column, places),
                         }
                     }
@@ -227,7 +229,7 @@ impl PackedWeights {
 
     /// Whether `kernel` reads the layout of these weights.
     pub(super) fn are_for(&self, kernel: SupportedKernel) -> bool {
-        (self.adjacent == 2) == kernel.multiplies_words(self.bits)
+        self.bits == WeightBits::Four || self.adjacent == kernel.adjacent_rows()
     }
 
     /// Whether no value is known to be -128.

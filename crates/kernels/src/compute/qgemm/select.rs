@@ -2,7 +2,6 @@
 
 use super::super::isa::Isa;
 use super::columns::Columns;
-use super::pack::WeightBits;
 #[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 use super::portable;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -62,8 +61,7 @@ impl SupportedKernel {
 
     /// Whether this microkernel reads the same packed weights as `other`.
     fn reads_as(self, other: Self) -> bool {
-        let both = [WeightBits::Four, WeightBits::Eight];
-        both.iter().all(|&bits| self.multiplies_words(bits) == other.multiplies_words(bits))
+        self.adjacent_rows() == other.adjacent_rows()
     }
 
     /// This microkernel if it is efficient for products of `m` rows and groups of `group` out of `k` inner elements;

@@ -37,8 +37,11 @@ pub(crate) trait Microkernel: Sync {
         let _ = rows;
         true
     }
-    /// Whether values of A are widened to 16 bits where B has values of `bits`. Two rather than four rows of a column
-    /// are then adjacent in panels of 8-bit values.
+    /// The number of rows of a column that are adjacent in panels of 8-bit values.
+    fn adjacent_rows(&self) -> usize {
+        4
+    }
+    /// Whether values of A are widened to 16 bits where B has values of `bits`.
     fn multiplies_words(&self, bits: WeightBits) -> bool {
         let _ = bits;
         false
@@ -108,7 +111,8 @@ pub(crate) struct Args<'a> {
     /// Bytes from the first row of A to the first of the second half, for tiles of [two
     /// halves](Microkernel::half_rows).
     pub(super) low: usize,
-    /// The offset of each segment of a row of A, of `k` elements, in elements. Successive segments go with successive blocks of B.
+    /// The offset of each segment of a row of A, of `k` elements, in elements. Successive segments go with successive
+    /// blocks of B.
     pub(super) segments: &'a [usize],
     pub(super) b: &'a [u8],
     /// The number of bytes from one panel of B to the next.
@@ -142,7 +146,8 @@ impl Args<'_> {
             }
             None => (kernel.rows_written(self.rows), 0),
         };
-        let k = self.k.next_multiple_of(if self.four { 2 * step } else { step });
+        let step = if self.four { 2 * step } else { step.max(kernel.adjacent_rows()) };
+        let k = self.k.next_multiple_of(step);
         let any_segments = kernel.segment_limits().is_none();
         assert!(any_segments || k == self.k || self.segments.len() == 1, "segments of a row");
         assert!(
