@@ -63,13 +63,13 @@ impl Microkernel for Avx2 {
 #[target_feature(enable = "avx2")]
 unsafe fn tiles(args: &mut Args<'_>) {
     macro_rules! run {
-        ($args:ident, $tile:ident $(, $four:literal)?) => {
+        ($args:ident, $tile:ident, $form:literal) => {
             match ($args.rows, $args.panels) {
-                (1, 1) => $tile::<1, 1 $(, $four)?>($args),
-                (1, 2) => $tile::<1, 2 $(, $four)?>($args),
-                (2, 1) => $tile::<2, 1 $(, $four)?>($args),
-                (3 | 4, 1) => $tile::<4, 1 $(, $four)?>($args),
-                (5 | 6, 1) => $tile::<6, 1 $(, $four)?>($args),
+                (1, 1) => $tile::<1, 1, $form>($args),
+                (1, 2) => $tile::<1, 2, $form>($args),
+                (2, 1) => $tile::<2, 1, $form>($args),
+                (3 | 4, 1) => $tile::<4, 1, $form>($args),
+                (5 | 6, 1) => $tile::<6, 1, $form>($args),
                 (rows, panels) => unreachable!("no tile of {rows} rows by {panels} panels"),
             }
         };
@@ -79,7 +79,8 @@ unsafe fn tiles(args: &mut Args<'_>) {
         // SAFETY: as the caller promises; each tile holds the rows.
         unsafe {
             match (args.words, args.four) {
-                (true, _) => run!(args, word_tile),
+                (true, _) if args.panels == 1 && args.columns <= LANES => run!(args, word_tile, 1),
+                (true, _) => run!(args, word_tile, 2),
                 (false, true) => run!(args, byte_tile, true),
                 (false, false) => run!(args, byte_tile, false),
             }
@@ -87,40 +88,42 @@ unsafe fn tiles(args: &mut Args<'_>) {
     }
 }
 
-/// Multiplies 16-bit values of A by 8-bit values of B.
+/// Multiplies 16-bit values of A by 8-bit values of B, in the first `NV` vectors of each panel.
 ///
 /// # Safety
 /// The machine has AVX2; [`Args`] were checked and have at most `MR` rows and `NP` panels.
 #[inline(always)]
-unsafe fn word_tile<const MR: usize, const NP: usize>(args: &mut Args<'_>) {
+unsafe fn word_tile<const MR: usize, const NP: usize, const NV: usize>(args: &mut Args<'_>) {
     let mut b = args.b.as_ptr();
     for group in 0..args.groups {
         // SAFETY: the machine has AVX2. A has k values in each of MR rows and segments, and B as many rows of NP
         // panels; both are readable up to a multiple of four.
         unsafe {
-            let mut sums = [[[_mm256_setzero_si256(); 2]; NP]; MR];
+            let mut sums = [[[_mm256_setzero_si256(); NV]; NP]; MR];
             for &segment in args.segments {
                 let a = args.a.as_ptr().wrapping_add(2 * (segment + group * args.k));
                 let mut k = 0;
                 while k < args.k.next_multiple_of(4) {
                     repeat!(NP, [0 1], p => {
                         let at = b.wrapping_add(p * args.b_step);
-                        let low = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
-                        let high = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.wrapping_add(PANEL).cast()));
+                        let mut columns = [_mm256_setzero_si256(); NV];
+                        repeat!(NV, [0 1], v => {
+                            let at = at.wrapping_add(v * 2 * LANES);
+                            columns[v] = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
+                        });
                         repeat!(MR, [0 1 2 3 4 5], i => {
                             let row = broadcast(a.wrapping_add(i * args.a_step + 2 * k));
-                            let [s, t] = sums[i][p];
-                            sums[i][p] = [
-                                _mm256_add_epi32(s, _mm256_madd_epi16(row, low)),
-                                _mm256_add_epi32(t, _mm256_madd_epi16(row, high)),
-                            ];
+                            repeat!(NV, [0 1], v => {
+                                let products = _mm256_madd_epi16(row, columns[v]);
+                                sums[i][p][v] = _mm256_add_epi32(sums[i][p][v], products);
+                            });
                         });
                     });
                     b = b.wrapping_add(2 * PANEL);
                     k += 2;
                 }
             }
-            store::<MR, NP, 0>(args, group, &sums);
+            store::<MR, NP, NV, 0>(args, group, &sums);
         }
     }
 }
@@ -178,9 +181,9 @@ unsafe fn byte_tile<const MR: usize, const NP: usize, const FOUR: bool>(args: &m
                 }
             }
             if FOUR {
-                store::<MR, NP, 4>(args, group, &sums);
+                store::<MR, NP, 2, 4>(args, group, &sums);
             } else {
-                store::<MR, NP, 0>(args, group, &sums);
+                store::<MR, NP, 2, 0>(args, group, &sums);
             }
         }
     }
@@ -211,20 +214,20 @@ unsafe fn nibbles(bytes: __m256i, high: bool) -> __m256i {
     }
 }
 
-/// Stores the sums of a group, times `2^SHIFT`.
+/// Stores the sums of a group, times `2^SHIFT`: `NV` vectors of each panel.
 ///
 /// # Safety
 /// The machine has AVX2; [`Args`] were checked, with at least `MR` rows written of `NP` panels.
 #[inline(always)]
-unsafe fn store<const MR: usize, const NP: usize, const SHIFT: i32>(
+unsafe fn store<const MR: usize, const NP: usize, const NV: usize, const SHIFT: i32>(
     args: &mut Args<'_>,
     group: usize,
-    sums: &[[[__m256i; 2]; NP]; MR],
+    sums: &[[[__m256i; NV]; NP]; MR],
 ) {
     let out = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
     repeat!(MR, [0 1 2 3 4 5], i => {
         repeat!(NP, [0 1], p => {
-            repeat!(2, [0 1], v => {
+            repeat!(NV, [0 1], v => {
                 let to = out.wrapping_add((i * NP + p) * PANEL + v * LANES);
                 // SAFETY: as the caller promises.
                 unsafe { _mm256_storeu_si256(to.cast(), _mm256_slli_epi32::<SHIFT>(sums[i][p][v])) };

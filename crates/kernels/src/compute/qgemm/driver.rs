@@ -259,7 +259,15 @@ impl Job<'_> {
             for run in [full_groups.clone(), full_groups.end..some.end] {
                 if !run.is_empty() {
                     let sums = &mut sums[(run.start - some.start) * group_step..];
-                    self.multiply(kernel, tile, run, (a, layout), wide, (rows, halves), (sums, group_step));
+                    self.multiply(
+                        kernel,
+                        tile,
+                        run,
+                        (a, layout),
+                        wide,
+                        ([rows, cols], halves),
+                        (sums, group_step),
+                    );
                 }
             }
             let (scales, column_sums) = b.scales_and_sums(tile.panel);
@@ -290,7 +298,7 @@ impl Job<'_> {
         }
     }
 
-    /// Computes the sums of tiles one below the other, of `rows` rows in all, for the groups `run`, which have equal
+    /// Computes the sums of tiles one below the other, of `rows` rows in all and `columns` columns, for the groups `run`, which have equal
     /// numbers of rows of B. If tiles have two halves, these are the rows of each half of a single tile.
     fn multiply(
         &self,
@@ -299,7 +307,7 @@ impl Job<'_> {
         run: Range<usize>,
         (a, layout): (Rows<'_>, &RowLayout<'_>),
         wide: Option<&[u8]>,
-        (rows, [first_half, second_half]): (usize, [usize; 2]),
+        ([rows, columns], [first_half, second_half]): ([usize; 2], [usize; 2]),
         (sums, group_step): (&mut [i32], usize),
     ) {
         let b = self.b;
@@ -335,6 +343,7 @@ impl Job<'_> {
                 four: b.bits() == WeightBits::Four && wide.is_none(),
                 rows,
                 panels: tile.panels,
+                columns,
                 sums: &mut sums[done * kernel.kernel().row_step(tile.panels)..],
             });
             done += rows;

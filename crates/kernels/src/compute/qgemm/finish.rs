@@ -79,7 +79,7 @@ impl Op for &mut Finish<'_> {
 }
 
 /// Results are kept as partial results, to which those of the next groups are added.
-const PARTIAL: u8 = 0;
+pub(super) const PARTIAL: u8 = 0;
 /// Results are stored as f32.
 const REAL: u8 = 1;
 /// Results are requantized.
@@ -97,14 +97,14 @@ struct Columns<S: Simd> {
 
 /// The destination of results, and the bounds to clamp them to.
 #[derive(Clone, Copy)]
-enum Target {
+pub(super) enum Target {
     Real { to: *mut f32, step: usize, low: f32, high: f32 },
     Quantized { to: *mut u8, step: usize, quantizer: Quantizer },
 }
 
 impl Target {
     /// The factor that results are multiplied by: results to be requantized are in units of the output scale.
-    fn result_factor(&self) -> f32 {
+    pub(super) fn result_factor(&self) -> f32 {
         match self {
             Target::Real { .. } => 1.0,
             Target::Quantized { quantizer, .. } => quantizer.inverse(),
@@ -146,7 +146,13 @@ impl Target {
     /// # Safety
     /// These elements are in bounds of the result.
     #[inline(always)]
-    unsafe fn store<S: Simd, const END: u8>(self, s: S, (row, col): (usize, usize), left: usize, y: S::F) {
+    pub(super) unsafe fn store<S: Simd, const END: u8>(
+        self,
+        s: S,
+        (row, col): (usize, usize),
+        left: usize,
+        y: S::F,
+    ) {
         // SAFETY: as the caller promises.
         unsafe {
             match self {
@@ -164,7 +170,7 @@ impl Target {
 }
 
 impl Finish<'_> {
-    fn group_count(&self) -> usize {
+    pub(super) fn group_count(&self) -> usize {
         self.panel_step / PANEL
     }
 
@@ -175,7 +181,7 @@ impl Finish<'_> {
 
     /// # Panics
     /// If there are too few sums, scales, biases or parameters for the rows and columns.
-    fn check(&mut self) -> Target {
+    pub(super) fn check(&mut self) -> Target {
         let (rows, cols) = self.out.shape();
         self.out.check(rows, cols);
         let padded = cols.next_multiple_of(PANEL);
@@ -200,7 +206,7 @@ impl Finish<'_> {
 
     /// The bias of the columns from `col` to `cols`, multiplied by `factor`, as one vector.
     #[inline(always)]
-    fn scaled_bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
+    pub(super) fn scaled_bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
         match self.epilogue.bias {
             // SAFETY: there is a bias for each column.
             Some(bias) => unsafe {
@@ -241,7 +247,11 @@ impl Finish<'_> {
                 col += 4 * S::LANES;
             }
             while const { END == QUANTIZED && S::STORES_TWO } && col + 2 * S::LANES <= cols {
-                let columns = [0, 1].map(|v| self.columns(s, col + v * S::LANES, cols, all, factor));
+                // Not `map`: it may be compiled without the instructions.
+                let columns = [
+                    self.columns(s, col, cols, all, factor),
+                    self.columns(s, col + S::LANES, cols, all, factor),
+                ];
                 for row in 0..rows {
                     let at = sums.add(row * step + col);
                     let y = result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns[0]);
@@ -269,7 +279,7 @@ impl Finish<'_> {
     /// [`Self::check`] has passed, and the tile has a column `col`.
     #[inline(always)]
     unsafe fn columns<S: Simd>(&self, s: S, col: usize, cols: usize, all: Affine, factor: f32) -> Columns<S> {
-        let column = col / PANEL * self.panel_step + col % PANEL;
+        let column = self.first_group(col);
         // SAFETY: as the caller promises.
         unsafe {
             let scales = s.load(self.scales.as_ptr().add(column));
@@ -283,110 +293,10 @@ impl Finish<'_> {
         }
     }
 
-    /// Finishes a tile with several groups, whose scales differ: the scale of the row is applied last. The zero point
-    /// of a row is subtracted as a multiple of the column's sum of dequantized weights, which is computed in f32,
-    /// once for several rows.
+    /// The index in the scales and in the sums of columns of column `col` in the first group.
     #[inline(always)]
-    fn finish_groups<S: Simd, const END: u8>(&mut self, s: S) {
-        let to = self.check();
-        let (rows, cols) = self.out.shape();
-        for col in (0..cols).step_by(S::LANES) {
-            let mut row = 0;
-            // SAFETY: as in `finish_one_group`; at least as many rows are left as are processed.
-            unsafe {
-                let weights = if END == PARTIAL { s.splat(0.0) } else { self.dequantized_weights(s, col) };
-                while row + 8 <= rows {
-                    self.finish_rows::<S, END, 8>(s, to, (row, col), cols, weights);
-                    row += 8;
-                }
-                while row < rows {
-                    self.finish_rows::<S, END, 1>(s, to, (row, col), cols, weights);
-                    row += 1;
-                }
-            }
-        }
-    }
-
-    /// The sums of the dequantized weights of a vector of columns from `col` on.
-    ///
-    /// # Safety
-    /// [`Self::check`] has passed, and the tile has a column `col`.
-    #[inline(always)]
-    unsafe fn dequantized_weights<S: Simd>(&self, s: S, col: usize) -> S::F {
-        let first = col / PANEL * self.panel_step + col % PANEL;
-        let mut weights = s.splat(0.0);
-        for g in 0..self.group_count() {
-            // SAFETY: as the caller promises.
-            unsafe {
-                let sums = s.load_int(self.column_sums.as_ptr().add(first + g * PANEL));
-                let scales = s.load(self.scales.as_ptr().add(first + g * PANEL));
-                weights = s.mul_add(s.to_float(sums), scales, weights);
-            }
-        }
-        weights
-    }
-
-    /// # Safety
-    /// [`Self::check`] has passed, and there are `N` rows from `row` on and columns from `col` on, whose
-    /// [`Self::dequantized_weights`] are `weights` unless the results are partial.
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "iterators that give vectors may be compiled without the instructions"
-    )]
-    #[inline(always)]
-    unsafe fn finish_rows<S: Simd, const END: u8, const N: usize>(
-        &mut self,
-        s: S,
-        to: Target,
-        (row, col): (usize, usize),
-        cols: usize,
-        weights: S::F,
-    ) {
-        let affine: [Affine; N] = std::array::from_fn(|i| match self.params {
-            Params::All(all) => all,
-            Params::Rows(each) => each[row + i],
-        });
-        let at = |i: usize| (row + i) * self.step + col;
-        let first = col / PANEL * self.panel_step + col % PANEL;
-        let mut results = [s.splat(0.0); N];
-        let once = s.splat(1.0 / (1 << self.shift) as f32);
-        // SAFETY: as the caller promises.
-        unsafe {
-            let scales = |g: usize| s.load(self.scales.as_ptr().add(first + g * PANEL));
-            match self.epilogue.offset {
-                _ if self.groups.start > 0 => {
-                    for i in 0..N {
-                        results[i] = s.load(self.dequantized.as_ptr().add(at(i)));
-                    }
-                }
-                // One offset serves all groups, in units of the first group's scale.
-                Some(offset) => {
-                    let offset = s.to_float(load_offset(s, &offset[col..cols]));
-                    results = [s.mul(offset, scales(0)); N];
-                }
-                None => {}
-            }
-            for g in self.groups.clone() {
-                let scales = s.mul(scales(g), once);
-                let sums = self.sums.as_ptr().add((g - self.groups.start) * self.group_step);
-                for i in 0..N {
-                    results[i] = s.mul_add(s.to_float(s.load_int(sums.add(at(i)))), scales, results[i]);
-                }
-            }
-            if END == PARTIAL {
-                for i in 0..N {
-                    s.store(self.dequantized.as_mut_ptr().add(at(i)), results[i]);
-                }
-                return;
-            }
-            let bias = self.scaled_bias(s, col, cols, to.result_factor());
-            for i in 0..N {
-                let zero = affine[i].zero.wrapping_add(self.zero).wrapping_neg();
-                let result = s.mul_add(s.splat(zero as f32), weights, results[i]);
-                let y = s.mul(result, s.splat(affine[i].scale * to.result_factor()));
-                to.store::<S, END>(s, (row + i, col), cols - col, s.add(y, bias));
-            }
-        }
+    pub(super) fn first_group(&self, col: usize) -> usize {
+        col / PANEL * self.panel_step + col % PANEL
     }
 }
 
@@ -418,16 +328,16 @@ unsafe fn result<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(
     }
 }
 
-/// The first values, padded with zeros.
+/// A vector of the first values, padded with zeros.
 #[inline(always)]
-fn load_offset<S: Simd>(s: S, offset: &[i32]) -> S::I {
+pub(super) fn load_offset<S: Simd>(s: S, offset: &[i32]) -> S::I {
     let mut padded = [0; PANEL];
     let from = if offset.len() >= S::LANES {
-        offset.as_ptr()
+        offset
     } else {
         padded[..offset.len()].copy_from_slice(offset);
-        padded.as_ptr()
+        &padded
     };
-    // SAFETY: there are as many values as a vector has lanes, at most those of a panel.
-    unsafe { s.load_int(from) }
+    // SAFETY: no vector has more lanes than a panel has columns.
+    unsafe { s.load_int(from.as_ptr()) }
 }

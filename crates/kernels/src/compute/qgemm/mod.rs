@@ -45,6 +45,7 @@ mod dotprod;
 pub(crate) mod driver;
 pub(crate) mod epilogue;
 pub(crate) mod finish;
+mod finish_groups;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
 #[cfg(target_arch = "aarch64")]

@@ -160,37 +160,38 @@ impl PackedWeights {
     fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
         // Groups start at whole blocks: there is one group, or the rows of each are a multiple of `GROUP_UNIT`.
         let groups = self.group_count();
-        let adjacent = self.adjacent;
-        let rows_of_block = if self.bits == WeightBits::Four { 8 } else { adjacent };
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
-            let lane = j % PANEL * adjacent;
+            let lane = j % PANEL;
             for (g, start) in (0..self.k).step_by(self.group).enumerate() {
                 let column = &quantized.data_from(start, j)[..self.group.min(self.k - start)];
                 let at = scale_index(groups, g, j);
-                let block = adjacent * PANEL;
-                let blocks = data[start / rows_of_block * block..].chunks_exact_mut(block);
-                let mut places = blocks.map(|block| &mut block[lane..lane + adjacent]);
-                match self.bits {
-                    WeightBits::Eight => {
+                match (self.bits, self.adjacent) {
+                    (WeightBits::Eight, adjacent) => {
                         self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
+                        let data = &mut data[start * PANEL..];
                         match adjacent {
-                            2 => copy_rows::<2>(column, places),
-                            8 => copy_rows::<8>(column, places),
-                            _ => copy_rows::<4>(column, places),
+                            2 if lane % 2 == 1 => {}
+                            2 if j + 1 < self.n => {
+                                let next = &quantized.data_from(start, j + 1)[..column.len()];
+                                copy_two_columns(column, next, places::<4, 32>(data, lane / 2));
+                            }
+                            2 => copy_column(column, places::<2, 32>(data, lane)),
+                            8 => copy_column(column, places::<8, 128>(data, lane)),
+                            _ => copy_column(column, places::<4, 64>(data, lane)),
                         }
                     }
-                    WeightBits::Four => {
+                    (WeightBits::Four, _) => {
                         let (chunks, rest) = column.as_chunks::<8>();
                         let mut last = [0; 8];
                         last[..rest.len()].copy_from_slice(rest);
                         let blocks = chunks.iter().chain((!rest.is_empty()).then_some(&last));
                         let (mut sum, mut out_of_range) = (0, 0);
-                        for (rows, to) in blocks.zip(&mut places) {
+                        for (rows, to) in blocks.zip(places::<4, 64>(&mut data[start / 2 * PANEL..], lane)) {
                             let eight = Nibbles::pack(rows);
                             sum += eight.sum;
                             out_of_range |= eight.out_of_range;
-                            to.copy_from_slice(&eight.packed);
+                            *to = eight.packed;
                         }
                         assert!(out_of_range == 0, "a value of column {j} does not fit 4 bits");
                         self.sums[at] = sum;
@@ -275,17 +276,49 @@ impl PackedWeights {
     }
 }
 
-/// Copies a column of 8-bit values, `N` rows to each of the places.
-fn copy_rows<'a, const N: usize>(column: &[i8], mut places: impl Iterator<Item = &'a mut [u8]>) {
-    let (chunks, rest) = column.as_chunks::<N>();
-    for (rows, to) in chunks.iter().zip(&mut places) {
-        to.copy_from_slice(bytemuck::cast_slice(rows));
-    }
-    let last = places.next().unwrap_or_default();
-    last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
+/// The `i`-th `N` bytes of each block of `BLOCK` bytes.
+#[inline(always)]
+fn places<const N: usize, const BLOCK: usize>(
+    panel: &mut [u8],
+    i: usize,
+) -> impl Iterator<Item = &mut [u8; N]> {
+    panel.as_chunks_mut::<BLOCK>().0.iter_mut().map(move |block| &mut block.as_chunks_mut().0[i])
 }
 
-/// Eight rows of a column of 4-bit values, packed together in a general-purpose register.
+/// Copies a column of 8-bit values, `N` rows to each place.
+#[inline(always)]
+fn copy_column<'a, const N: usize>(column: &[i8], mut places: impl Iterator<Item = &'a mut [u8; N]>) {
+    let (chunks, rest) = column.as_chunks::<N>();
+    for (rows, to) in chunks.iter().zip(&mut places) {
+        *to = bytemuck::cast(*rows);
+    }
+    if let (Some(last), false) = (places.next(), rest.is_empty()) {
+        last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
+    }
+}
+
+/// Copies two columns of 8-bit values, two rows of each to each place.
+#[inline(always)]
+fn copy_two_columns<'a>(a: &[i8], b: &[i8], mut places: impl Iterator<Item = &'a mut [u8; 4]>) {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
+    let mut copy = |a: [i8; 4], b: [i8; 4]| {
+        let (a, b) = (u32::from_le_bytes(bytemuck::cast(a)), u32::from_le_bytes(bytemuck::cast(b)));
+        for rows in [a & 0xffff | b << 16, a >> 16 | b & 0xffff_0000] {
+            if let Some(to) = places.next() {
+                *to = rows.to_le_bytes();
+            }
+        }
+    };
+    a.iter().zip(b).for_each(|(&a, &b)| copy(a, b));
+    if !a_rest.is_empty() {
+        let mut last = [[0; 4]; 2];
+        last[0][..a_rest.len()].copy_from_slice(a_rest);
+        last[1][..b_rest.len()].copy_from_slice(b_rest);
+        copy(last[0], last[1]);
+    }
+}
+
+/// Eight rows of a column of 4-bit values, packed/// Eight rows of a column of 4-bit values, packed together in a general-purpose register.
 struct Nibbles {
     /// Bytes that each hold one row in the low half and the row four below in the high half.
     packed: [u8; 4],

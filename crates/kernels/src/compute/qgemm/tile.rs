@@ -130,6 +130,9 @@ pub(crate) struct Args<'a> {
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,
+    /// The number of columns of the panels whose sums are used.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "tiles with AVX2 omit the others"))]
+    pub(super) columns: usize,
     /// Room for the rows that the microkernel [writes](Microkernel::rows_written), which may be more than `rows`.
     pub(super) sums: &'a mut [i32],
 }
