@@ -5,22 +5,19 @@ use pteron_toolbox::{Error, Result};
 ///
 /// # Errors
 /// As [`Stacked::of`], and those of `execute`.
-pub fn with_stacked<C: Column, T, E: From<Error>>(
+pub fn with_stacked<T, E: From<Error>>(
     inputs: &[Spec],
-    parts: &[Vec<C>],
+    parts: &[Vec<&dyn Column>],
     execute: impl FnOnce(&[&dyn Column]) -> Result<T, E>,
 ) -> Result<T, E> {
     let stacked = parts.iter().zip(inputs).map(|(parts, spec)| match &parts[..] {
         [_] => Ok(None),
-        _ => {
-            let parts: Vec<&dyn Column> = parts.iter().map(|part| part as &dyn Column).collect();
-            Stacked::of(&spec.label("input"), &parts, spec.dtype).map(Some)
-        }
+        _ => Stacked::of(&spec.label("input"), parts, spec.dtype).map(Some),
     });
     let stacked: Vec<_> = stacked.collect::<Result<_>>()?;
     let columns = parts.iter().enumerate().map(|(i, parts)| match stacked.get(i) {
         Some(Some(stacked)) => stacked as &dyn Column,
-        _ => &parts[0],
+        _ => parts[0],
     });
     execute(&columns.collect::<Vec<_>>())
 }

@@ -7,7 +7,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{FieldRef, Schema};
 use pteron_runtime::{Method, Program};
 use pteron_tensor::ScalarType;
-use pteron_toolbox::batch::{Column, Failure, Fault, Joining, Plan, Row, RowRules, Runner, Spec};
+use pteron_toolbox::batch::{Column, Failure, Joining, Plan, Row, RowRules, Runner, Spec};
 use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::{Error, Result};
 use serde_json::{Value, json};
@@ -166,6 +166,8 @@ impl Mapper {
             let part = |(&i, data)| self.source(names[i], data, spec);
             parts.push(positions.iter().zip(data).map(part).collect::<Result<Vec<_>>>()?);
         }
+        let parts: Vec<Vec<&dyn Column>> =
+            parts.iter().map(|parts| parts.iter().map(|part| &**part).collect()).collect();
         let outcome = with_stacked(specs, &parts, |columns| self.runner.run(method, columns))?;
         if self.mapping.on_error == OnError::Raise && !outcome.failures.is_empty() {
             let key = self.mapping.key.as_ref().map(|key| index(&names, key)).transpose()?;
@@ -199,11 +201,12 @@ impl Mapper {
         Ok(Mapped { batch, failed })
     }
 
-    fn source<'a>(&self, name: &str, data: &'a ArrayData, spec: &Spec) -> Result<Source<'a>> {
+    /// The rows of a column: numbers, or decoded pictures.
+    fn source<'a>(&self, name: &str, data: &'a ArrayData, spec: &Spec) -> Result<Box<dyn Column + 'a>> {
         let array = arrow::lend(data);
         Ok(match &self.mapping.pictures {
-            Some(preparation) => Source::Pictures(PictureColumn::new(name, &array, spec, preparation)?),
-            None => Source::Arrow(ArrowColumn::new(name, &array).map_err(Error::Input)?),
+            Some(preparation) => Box::new(PictureColumn::new(name, &array, spec, preparation)?),
+            None => Box::new(ArrowColumn::new(name, &array).map_err(Error::Input)?),
         })
     }
 }
@@ -287,38 +290,5 @@ fn key_text(keys: &ArrayData, row: usize) -> Option<String> {
         (false, ScalarType::UInt64) => Some(u64::from_ne_bytes(bytes.try_into().ok()?).to_string()),
         (false, ScalarType::UInt32) => Some(u32::from_ne_bytes(bytes.try_into().ok()?).to_string()),
         _ => None,
-    }
-}
-
-/// The rows of a column: numbers, or decoded pictures.
-enum Source<'a> {
-    Arrow(ArrowColumn<'a>),
-    Pictures(PictureColumn),
-}
-
-impl Source<'_> {
-    fn column(&self) -> &dyn Column {
-        match self {
-            Self::Arrow(column) => column,
-            Self::Pictures(column) => column,
-        }
-    }
-}
-
-impl Column for Source<'_> {
-    fn name(&self) -> &str {
-        self.column().name()
-    }
-
-    fn rows(&self) -> usize {
-        self.column().rows()
-    }
-
-    fn dtype(&self) -> ScalarType {
-        self.column().dtype()
-    }
-
-    fn row(&self, index: usize) -> std::result::Result<Row<'_>, Fault> {
-        self.column().row(index)
     }
 }

@@ -86,7 +86,7 @@ impl Calibration {
     ) -> crate::Result<Self> {
         let observer = Observer::new(file, observing, name, options)?;
         let values = observer.observed.iter().map(|_| ValueStatistics::default()).collect();
-        let moments = observer.layers.iter().filter_map(Moments::new).collect();
+        let moments = Moments::of_layers(&observer.layers);
         Ok(Self { observer, values, moments })
     }
 
@@ -107,7 +107,7 @@ impl Calibration {
             if let Some(channels) = observed.channels {
                 value.add(elements, channels.channel_of_element(tensor.sizes()), channels.count);
             }
-            let of_value = self.moments.iter_mut().filter(|moments| moments.input() == observed.name);
+            let of_value = self.moments.iter_mut().filter(|moments| moments.is_input(&observed.name));
             of_value.for_each(|moments| moments.add(elements, tensor.sizes()));
         }
         Ok(())
@@ -137,8 +137,12 @@ impl Calibration {
 
     /// The weights of layers in int8, by name, rounded so that the results over the runs stay close.
     pub(super) fn rounded_weights(&self) -> BTreeMap<String, Arc<RoundedWeights>> {
-        let rounded = |moments: &Moments| Some((moments.name().to_owned(), Arc::new(moments.round()?)));
-        self.moments.iter().filter_map(rounded).collect()
+        let rounded = |moments: &Moments| Some(Arc::new(moments.round()?));
+        let all = self.moments.iter().filter_map(|moments| Some((moments, rounded(moments)?)));
+        all.flat_map(|(moments, weights)| {
+            moments.names().map(move |name| (name.to_owned(), Arc::clone(&weights)))
+        })
+        .collect()
     }
 
     /// The smallest and the largest element of each value.

@@ -1,5 +1,10 @@
 //! Quantization that measures the outputs of the program that it compiles, and reaches a goal by keeping nodes in float.
 
+mod goal;
+mod search;
+
+pub use goal::QuantizationGoal;
+
 use super::{Calibration, LayerErrors, in_memory};
 use crate::{DataLoader, EValue, LoadOptions, Program};
 use pteron_clock::Instant;
@@ -13,37 +18,6 @@ use std::sync::Arc;
 
 /// The share of the multiplications that may stay in float by default.
 pub const FLOAT_BUDGET: f64 = 0.05;
-
-/// The maximum number of layers that stay float within the budget.
-const MAX_SPENT: usize = 8;
-/// The least share of an output's noise that such a layer adds if quantized alone.
-const LEAST_RATIO: f64 = 0.02;
-/// How much the mean ratio must rise for a layer to stay float, in decibels.
-const LEAST_GAIN: f64 = 0.1;
-/// The number of samples on which a layer is measured alone, at most.
-const SAMPLES_ALONE: usize = 8;
-
-/// What each output must reach on the calibration data; an output for which a measure is not defined passes it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct QuantizationGoal {
-    /// The signal-to-noise ratio, in decibels, relative to the outputs of the float program.
-    pub min_sqnr: Option<f64>,
-    /// The share of rows whose largest element stays at its position, from 0 to 1.
-    pub min_agreement: Option<f64>,
-}
-
-impl QuantizationGoal {
-    /// How far the outputs miss the goal: 0 if they reach it.
-    fn shortfall(&self, outputs: &[OutputComparison]) -> f64 {
-        let of_output = |output: &OutputComparison| {
-            let sqnr =
-                self.min_sqnr.zip(output.closeness).map_or(0.0, |(min, closeness)| min - closeness.sqnr);
-            let agreement = self.min_agreement.zip(output.same_top).map_or(0.0, |(min, same)| min - same);
-            sqnr.max(agreement)
-        };
-        outputs.iter().map(of_output).fold(0.0, f64::max)
-    }
-}
 
 /// The options that compile the quantized program, and the measurements of that program.
 #[derive(Debug, Clone)]
@@ -107,6 +81,8 @@ pub type Compile<'q> = &'q (dyn Fn(&str, &Options) -> crate::Result<Compiled> + 
 struct Attempt {
     compiled: Compiled,
     outputs: Vec<OutputComparison>,
+    /// The standard error of each output's signal-to-noise ratio over the samples, in decibels.
+    standard_errors: Vec<f64>,
     seconds: f64,
 }
 
@@ -162,7 +138,7 @@ impl<'q> Quantizer<'q> {
 
     /// Calibrates and measures with these samples: inputs of the method. `progress` is told what is being done.
     ///
-    /// With a goal that is missed, the layers that cost the most noise for the multiplications that they save stay
+    /// With a goal that is missed, or not reached with the margin, the layers that cost the most noise for the multiplications that they save stay
     /// float, as many as it takes. Each quantized layer is measured alone for this: for `n` of them, the model is
     /// compiled and run over some samples up to `n` more times, and over all of them `log2(n) + 1` more times.
     ///
@@ -190,7 +166,7 @@ impl<'q> Quantizer<'q> {
             (attempt, spent) = run.spend_float_budget(attempt)?;
             kept.extend(spent.iter().map(|on| on.name.clone()));
         }
-        if goal.shortfall(&attempt.outputs) > 0.0 {
+        if !goal.is_reached_with_margin(&attempt) {
             let sensitivity = run.sensitivity(&attempt, u64::MAX)?;
             (attempt, kept) = run.reach_goal(&goal, attempt, &kept, &sensitivity)?;
             alone = sensitivity.into_iter().map(|node| (node.name, node.outputs)).collect();
@@ -254,16 +230,6 @@ struct Run<'r> {
     progress: &'r dyn Fn(&str),
     /// The outputs if only a node is quantized, of those that were measured.
     alone: BTreeMap<String, Vec<OutputComparison>>,
-}
-
-/// How much the quantization of a node changes the outputs.
-struct Sensitivity {
-    name: String,
-    /// The outputs if only this node is quantized.
-    outputs: Vec<OutputComparison>,
-    /// The largest share of noise that this node adds to an output if quantized alone.
-    noise: f64,
-    multiplications: u64,
 }
 
 impl Run<'_> {
@@ -384,118 +350,10 @@ impl Run<'_> {
             closeness.add(&self.expected[index * step], &outputs)
         })?;
         let names = program.method_meta(&quantizer.method)?.value_names()?.outputs;
+        let standard_errors = closeness.standard_errors();
         let outputs = closeness.finish(names);
-        Ok(Attempt { compiled, outputs, seconds })
+        Ok(Attempt { compiled, outputs, standard_errors, seconds })
     }
-
-    /// Measures each layer of at most `most` multiplications that the attempt quantizes alone, and sorts them: first those with the most
-    /// noise for the multiplications that they save.
-    fn sensitivity(&mut self, attempt: &Attempt, most: u64) -> Result<Vec<Sensitivity>> {
-        let quantizer = self.quantizer;
-        let summary = quantizer.summary(&attempt.compiled);
-        let step = self.samples.len().div_ceil(SAMPLES_ALONE).max(1);
-        let mut measured = Vec::new();
-        for layer in summary.layers.iter().filter(|layer| layer.multiplications <= most) {
-            let name = &layer.name;
-            let outputs = match self.alone.get(name) {
-                Some(outputs) => outputs.clone(),
-                None => {
-                    let others = summary.quantized.iter().filter(|other| *other != name).cloned().collect();
-                    self.attempt_on(&others, step)?.outputs
-                }
-            };
-            self.alone.insert(name.clone(), outputs.clone());
-            let noise = outputs.iter().map(noise).fold(0.0, f64::max);
-            let multiplications = layer.multiplications;
-            measured.push(Sensitivity { name: name.clone(), outputs, noise, multiplications });
-        }
-        let density = |node: &Sensitivity| node.noise / node.multiplications.max(1) as f64;
-        measured.sort_by(|a, b| density(b).total_cmp(&density(a)));
-        Ok(measured)
-    }
-
-    /// Keeps layers with the most noise for their multiplications in float, as far as the budget allows: of multiplications, and of weights, so
-    /// that the file stays small. Each of them must bring the outputs closer, and no output farther.
-    fn spend_float_budget(&mut self, mut attempt: Attempt) -> Result<(Attempt, Vec<SpentOn>)> {
-        let quantizer = self.quantizer;
-        let summary = quantizer.summary(&attempt.compiled).clone();
-        let of_float: u64 = summary.float.iter().map(|node| node.multiplications).sum();
-        let all = of_float + summary.layers.iter().map(|layer| layer.multiplications).sum::<u64>();
-        let weights: BTreeMap<&str, u64> =
-            summary.layers.iter().map(|layer| (layer.name.as_str(), layer.weights)).collect();
-        let share = |of: u64| (quantizer.float_budget.clamp(0.0, 1.0) * of as f64) as u64;
-        let (mut left, mut left_weights) = (share(all), share(weights.values().sum()));
-        let mut spent: Vec<SpentOn> = Vec::new();
-        for node in self.sensitivity(&attempt, left)? {
-            let of_node = weights.get(node.name.as_str()).copied().unwrap_or(0);
-            // Tables of embeddings multiply nothing, and stay small.
-            let fits = (1..=left).contains(&node.multiplications) && of_node <= left_weights;
-            let ratios =
-                node.outputs.iter().zip(&attempt.outputs).map(|(alone, all)| noise(alone) / noise(all));
-            if !fits || spent.len() == MAX_SPENT || ratios.fold(0.0, f64::max) < LEAST_RATIO {
-                continue;
-            }
-            let kept = spent.iter().map(|on| on.name.clone()).chain([node.name.clone()]).collect();
-            let closer = match self.attempt(&kept) {
-                Ok(closer) if is_closer(&closer.outputs, &attempt.outputs) => closer,
-                Ok(_) => continue,
-                // Nothing would be quantized.
-                Err(_) if kept.len() == summary.layers.len() => continue,
-                Err(error) => return Err(error),
-            };
-            attempt = closer;
-            left -= node.multiplications;
-            left_weights -= of_node;
-            let multiplications = node.multiplications as f64 / all as f64;
-            spent.push(SpentOn { name: node.name, multiplications, noise: node.noise });
-        }
-        Ok((attempt, spent))
-    }
-
-    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection. Fails if it takes them all.
-    fn reach_goal(
-        &self,
-        goal: &QuantizationGoal,
-        whole: Attempt,
-        kept: &[String],
-        sensitivity: &[Sensitivity],
-    ) -> Result<(Attempt, Vec<String>)> {
-        let more = |count: usize| sensitivity[..count].iter().map(|node| node.name.clone());
-        let names = |count: usize| kept.iter().cloned().chain(more(count));
-        let (mut missing, mut best) = (0, None);
-        let mut enough = sensitivity.len();
-        let mut reached = whole;
-        while missing + 1 < enough {
-            let count = missing.midpoint(enough);
-            let attempt = self.attempt(&names(count).collect())?;
-            match goal.shortfall(&attempt.outputs) > 0.0 {
-                true => (missing, reached) = (count, attempt),
-                false => (enough, best) = (count, Some(attempt)),
-            }
-        }
-        let Some(best) = best else {
-            return Err(Error::Input(missed_goal_message(
-                goal,
-                &reached.outputs,
-                missing,
-                sensitivity.len(),
-            )));
-        };
-        Ok((best, names(enough).collect()))
-    }
-}
-
-/// Whether the mean ratio of outputs rises, and none falls by more than chance.
-fn is_closer(outputs: &[OutputComparison], than: &[OutputComparison]) -> bool {
-    let falls = |(a, b): (&OutputComparison, &OutputComparison)| {
-        a.closeness.zip(b.closeness).is_some_and(|(a, b)| a.sqnr < b.sqnr - LEAST_GAIN)
-    };
-    mean_sqnr(outputs) >= mean_sqnr(than) + LEAST_GAIN && !outputs.iter().zip(than).any(falls)
-}
-
-/// The energy of an output's noise divided by that of the signal.
-fn noise(output: &OutputComparison) -> f64 {
-    output.closeness.map_or(0.0, |closeness| 10f64.powf(-closeness.sqnr / 10.0))
 }
 
 /// The mean of the outputs' signal-to-noise ratios in decibels, each taken as at most 150; 0 if no output has one.
@@ -506,29 +364,4 @@ fn mean_sqnr(outputs: &[OutputComparison]) -> f64 {
         outputs.iter().filter_map(|output| output.closeness.map(|closeness| closeness.sqnr.min(MOST)));
     let (sum, count) = ratios.fold((0.0, 0usize), |(sum, count), ratio| (sum + ratio, count + 1));
     sum / count.max(1) as f64
-}
-
-/// The error message for a goal that cannot be reached: the goal, and what was reached instead.
-fn missed_goal_message(
-    goal: &QuantizationGoal,
-    outputs: &[OutputComparison],
-    kept: usize,
-    all: usize,
-) -> String {
-    let wanted = [
-        goal.min_sqnr.map(|min| format!("a signal-to-noise ratio of {min} dB")),
-        goal.min_agreement.map(|min| format!("an agreement of {min}")),
-    ];
-    let wanted: Vec<String> = wanted.into_iter().flatten().collect();
-    let reached = |(index, output): (usize, &OutputComparison)| {
-        let sqnr = output.closeness.map_or_else(String::new, |c| format!(" {:.1} dB", c.sqnr));
-        let agreement = output.same_top.map_or_else(String::new, |same| format!(", agreement {same:.4}"));
-        format!("output {index}:{sqnr}{agreement}")
-    };
-    let reached: Vec<String> = outputs.iter().enumerate().map(reached).collect();
-    format!(
-        "the quantized program misses the goal of {} even with {kept} of {all} nodes in float: {}",
-        wanted.join(" and "),
-        reached.join("; ")
-    )
 }

@@ -17,9 +17,13 @@ const ROUNDS: usize = 4;
 /// What is added to the diagonal, relative to its mean: always, and for each row that there is too few of.
 const DAMPING: (f64, f64) = (0.01, 0.1);
 
-/// The sums of products of the inputs of a layer.
+/// The sums of products of the inputs of a layer, or of several that have the same weights: these are rounded once, so that a file stores
+/// them once.
 pub(super) struct Moments {
+    /// One of the layers.
     layer: LayerObservation,
+    /// The names of the other layers and of their inputs.
+    others: Vec<(String, String)>,
     rows: u64,
     /// For each group, a matrix with as many rows and columns as a result has weights.
     sums: Vec<f32>,
@@ -27,24 +31,38 @@ pub(super) struct Moments {
 
 impl Moments {
     /// `None` if the layer is too large.
-    pub(super) fn new(layer: &LayerObservation) -> Option<Self> {
+    fn new(layer: &LayerObservation) -> Option<Self> {
         let columns = layer.shape.columns();
         let elements = columns.checked_mul(columns)?.checked_mul(layer.shape.groups())?;
         (columns > 0 && elements <= MAX_ELEMENTS).then(|| Self {
             layer: layer.clone(),
+            others: Vec::new(),
             rows: 0,
             sums: vec![0.0; elements],
         })
     }
 
-    /// The name of the layer.
-    pub(super) fn name(&self) -> &str {
-        &self.layer.name
+    /// The moments of the layers that are not too large.
+    pub(super) fn of_layers(layers: &[LayerObservation]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for layer in layers {
+            let is_same = |of: &&mut Self| of.layer.shape == layer.shape && of.layer.weights == layer.weights;
+            match all.iter_mut().find(is_same) {
+                Some(same) => same.others.push((layer.name.clone(), layer.input.clone())),
+                None => all.extend(Self::new(layer)),
+            }
+        }
+        all
     }
 
-    /// The name of the layer's input.
-    pub(super) fn input(&self) -> &str {
-        &self.layer.input
+    /// The names of the layers.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.layer.name).chain(self.others.iter().map(|(name, _)| &**name))
+    }
+
+    /// Whether `value` is the input of one of the layers.
+    pub(super) fn is_input(&self, value: &str) -> bool {
+        self.layer.input == value || self.others.iter().any(|(_, input)| input == value)
     }
 
     /// Adds the rows of an input: row-major elements of these sizes.
@@ -164,6 +182,20 @@ mod tests {
     fn independent_inputs_round_to_the_nearest() {
         let rows: Vec<f32> = (0..64).flat_map(|i| [(i % 2) as f32, ((i + 1) % 2) as f32]).collect();
         assert_eq!(rounded(&[127.0, 40.4, -3.1, -6.0], 2, &rows).values, [127, 40, -66, -127]);
+    }
+
+    #[test]
+    fn layers_with_the_same_weights_are_rounded_once() {
+        let layer = |name: &str, input: &str, weight: f32| LayerObservation {
+            name: name.to_owned(),
+            input: input.to_owned(),
+            weights: [weight, 127.0].into(),
+            shape: LayerShape::Rows { columns: 2 },
+        };
+        let found = Moments::of_layers(&[layer("a", "x", 0.5), layer("b", "y", 0.5), layer("c", "x", 1.5)]);
+        let names: Vec<Vec<&str>> = found.iter().map(|moments| moments.names().collect()).collect();
+        assert_eq!(names, [vec!["a", "b"], vec!["c"]]);
+        assert_eq!(["x", "y", "z"].map(|value| found[0].is_input(value)), [true, true, false]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use pteron::tensor::{Shape, TensorMeta};
 use pteron::{ScalarType, Tensor};
 use pteron_batch::{ArrowColumn, BuiltArray, Lists, with_top};
 use pteron_toolbox::batch::{
-    self, Cells, Column, Fault, Joining, Outcome, OutputColumn, Plan, Row, RowRules, Runner, Spec,
+    self, Cells, Column, Joining, Outcome, OutputColumn, Plan, RowRules, Runner, Spec,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -52,7 +52,7 @@ impl PyBatchRunner {
     }
 
     /// Executes the rows of one column, or of several that are stacked, for each input.
-    fn run_parts<C: Column>(&self, py: Python<'_>, source_columns: &[Vec<C>]) -> PyResult<Outcome> {
+    fn run_parts(&self, py: Python<'_>, source_columns: &[Vec<&dyn Column>]) -> PyResult<Outcome> {
         let inputs = &self.runner.plan.inputs;
         let outcome = pteron_batch::with_stacked(inputs, source_columns, |columns| -> Result<_, Stopped> {
             self.run(py, columns).map_err(Stopped::Python)
@@ -147,7 +147,7 @@ impl PyBatchRunner {
             parts.collect::<PyResult<Vec<_>>>()
         });
         let source_columns = source_columns.collect::<PyResult<Vec<_>>>()?;
-        let mut outcome = self.run_parts(py, &source_columns)?;
+        let mut outcome = self.run_parts(py, &borrowed(&source_columns, |column| column))?;
         let failures = failure_tuples(&mut outcome);
         let outputs = PyList::empty(py);
         for column in with_top(outcome.outputs, top).map_err(Failure::from)? {
@@ -182,7 +182,8 @@ impl PyBatchRunner {
         let rows = source_columns
             .iter()
             .map(|parts| parts.iter().map(SourceColumn::borrow_rows).collect::<Result<Vec<_>>>());
-        let mut outcome = self.run_parts(py, &rows.collect::<Result<Vec<_>>>()?)?;
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        let mut outcome = self.run_parts(py, &borrowed(&rows, GivenRows::column))?;
         let failures = failure_tuples(&mut outcome);
         let outputs = with_top(outcome.outputs, top).map_err(Failure::from)?;
         let arrays = outputs.iter().zip(&names).enumerate().map(|(i, (column, name))| {
@@ -195,6 +196,10 @@ impl PyBatchRunner {
         let arrays: Result<Vec<_>> = arrays.collect();
         Ok((arrays?, failures))
     }
+}
+
+fn borrowed<C>(columns: &[Vec<C>], column: impl Fn(&C) -> &dyn Column) -> Vec<Vec<&dyn Column>> {
+    columns.iter().map(|parts| parts.iter().map(&column).collect()).collect()
 }
 
 /// A column that the caller passed: an Arrow array, or a converted Python object.
@@ -234,24 +239,6 @@ impl GivenRows<'_> {
             Self::Arrow(column) => column,
             Self::Python(column) => *column,
         }
-    }
-}
-
-impl Column for GivenRows<'_> {
-    fn name(&self) -> &str {
-        self.column().name()
-    }
-
-    fn rows(&self) -> usize {
-        self.column().rows()
-    }
-
-    fn dtype(&self) -> ScalarType {
-        self.column().dtype()
-    }
-
-    fn row(&self, index: usize) -> std::result::Result<Row<'_>, Fault> {
-        self.column().row(index)
     }
 }
 

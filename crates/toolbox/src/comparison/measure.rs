@@ -46,6 +46,11 @@ impl Sums {
         }
     }
 
+    /// The energies of the signal and of the noise.
+    pub(super) fn energies(&self) -> [f64; 2] {
+        [self.aa, self.noise]
+    }
+
     pub(super) fn closeness(&self) -> Closeness {
         let sqnr = match self.noise {
             0.0 => f64::INFINITY,

@@ -12,6 +12,8 @@ use pteron_operator::EValue;
 struct OutputSums {
     sums: Sums,
     numbers: bool,
+    /// The energies of the signal and of the noise in each sample.
+    energies: Vec<[f64; 2]>,
     /// The number of rows whose largest element has the same position in both programs, and the number of all rows.
     tops: Option<(usize, usize)>,
     difference: Option<String>,
@@ -46,6 +48,12 @@ impl OutputCloseness {
             output.add(a, b, judge)?;
         }
         Ok(())
+    }
+
+    /// The standard error of each output's signal-to-noise ratio, in decibels: how much it would change with other samples of the same
+    /// kind. 0 for a single sample, and where the ratio is not finite.
+    pub fn standard_errors(&self) -> Vec<f64> {
+        self.all.iter().map(OutputSums::standard_error).collect()
     }
 
     /// The closeness of each output. `difference` is set only if sizes, or values that are not numeric, differ.
@@ -113,7 +121,10 @@ impl OutputSums {
             return Ok(());
         };
         self.numbers = true;
+        let before = self.sums.energies();
         self.sums.add(&of_x, &of_y);
+        let after = self.sums.energies();
+        self.energies.push([after[0] - before[0], after[1] - before[1]]);
         let width = x.sizes().last().copied().unwrap_or(1);
         if x.dtype().is_floating() && width > 1 {
             let (same, rows) = self.tops.get_or_insert((0, 0));
@@ -126,6 +137,15 @@ impl OutputSums {
             self.note_difference(a, b, judge);
         }
         Ok(())
+    }
+
+    /// By the linear approximation of the ratio in the energies of the samples, which are taken to be independent.
+    fn standard_error(&self) -> f64 {
+        let (count, [signal, noise]) = (self.energies.len() as f64, self.sums.energies());
+        let influence = |[of_signal, of_noise]: &[f64; 2]| of_signal / signal - of_noise / noise;
+        let squares: f64 = self.energies.iter().map(|energies| influence(energies).powi(2)).sum();
+        let error = 10.0 / std::f64::consts::LN_10 * (count / (count - 1.0) * squares).sqrt();
+        if error.is_finite() { error } else { 0.0 }
     }
 
     fn note_difference(&mut self, a: &EValue, b: &EValue, judge: &Judge) {
@@ -151,4 +171,27 @@ impl OutputSums {
 fn argmax(row: &[f64]) -> usize {
     let larger = |x: f64, than: f64| x > than || (x.is_nan() && !than.is_nan());
     row.iter().enumerate().fold(0, |best, (i, &x)| if larger(x, row[best]) { i } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pteron_tensor::Tensor;
+
+    fn standard_error(samples: &[([f32; 2], [f32; 2])]) -> f64 {
+        let value = |x: &[f32; 2]| [EValue::Tensor(Tensor::from_slice(&[2], x).unwrap())];
+        let mut closeness = OutputCloseness::default();
+        for (expected, found) in samples {
+            closeness.add(&value(expected), &value(found)).unwrap();
+        }
+        closeness.standard_errors()[0]
+    }
+
+    #[test]
+    fn the_standard_error_is_of_independent_samples() {
+        let (exact, noisy) = (([2.0, 0.0], [2.0, 0.0]), ([2.0, 0.0], [1.0, 1.0]));
+        let all_in_one = standard_error(&[exact, noisy]);
+        assert!((all_in_one - 10.0 / std::f64::consts::LN_10).abs() < 1e-9, "{all_in_one}");
+        assert_eq!([&[noisy, noisy][..], &[noisy], &[exact, exact]].map(standard_error), [0.0; 3]);
+    }
 }
