@@ -7,6 +7,7 @@
 //! scales, zero points and rounding takes as long as thousands of multiplications.
 
 use super::super::isa::Isa;
+use super::super::mat::last_offset;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split::{self, Grid};
@@ -86,6 +87,12 @@ impl RowLayout<'_> {
     /// The offset of a row in the block, and the number of rows from that row to the end of the line of rows.
     fn row_offset(&self, row: usize) -> (usize, usize) {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
+    }
+
+    /// The number of bytes that tiles of `rows` rows read, if all rows are in one line.
+    fn bytes_read(&self, rows: usize) -> Option<usize> {
+        let row = self.segments.iter().max().unwrap_or(&0) + self.len.next_multiple_of(MAX_STEP);
+        (self.width == usize::MAX).then(|| last_offset(rows, self.step) + row)
     }
 
     /// The numbers of rows in the two halves, of at most `half` rows, of the tile that begins at `row`, if `left` rows
@@ -174,7 +181,9 @@ impl Job<'_> {
                 first = block.end;
                 self.fill.fill_block(block.clone(), layout.step, a);
                 let a = if words {
-                    let len = self.fill.block_bytes(block.len(), &layout, size).min(a_len);
+                    let read = layout.bytes_read(kernel.kernel().rows_written(block.len()));
+                    let len =
+                        read.unwrap_or_else(|| self.fill.block_bytes(block.len(), &layout, size)).min(a_len);
                     let to = &mut bytemuck::cast_slice_mut(wide)[..len];
                     dispatch(self.isa, WidenRows { rows: &a[..len], out: to });
                     Rows { bytes: wide, words }
