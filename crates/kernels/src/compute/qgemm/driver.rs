@@ -158,7 +158,10 @@ impl Job<'_> {
         let layout = self.fill.layout(self.b.rows());
         let kernel = self.kernel.for_shape(self.isa, rows.len(), self.b.rows(), self.b.group_rows());
         let words = kernel.multiplies_words(self.b.bits());
-        assert!(self.b.are_for(kernel), "weights packed for another instruction set");
+        assert!(
+            self.b.has_adjacent_rows(kernel.adjacent_rows()),
+            "weights packed for another instruction set"
+        );
         let size = if words { NARROW_BLOCK_BYTES } else { BLOCK_BYTES };
         let a_len = self.fill.block_bytes(rows.len(), &layout, size).next_multiple_of(MAX_STEP);
         let words_len = if words { 2 * a_len } else { 0 };

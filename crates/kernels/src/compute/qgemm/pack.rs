@@ -6,9 +6,7 @@
 //! `sum((a - zero) * b) = sum(a * b) - zero * sum(b)`, as in gemmlowp (Jacob et al., "Quantization and Training of
 //! Neural Networks for Efficient Integer-Arithmetic-Only Inference", 2018), so that tiles multiply the stored bytes.
 
-use super::super::isa::Isa;
 use super::super::mat::MatRef;
-use super::select::SupportedKernel;
 use pteron_tensor::memory::filled;
 use pteron_tensor::{AlignedBuffer, Result};
 
@@ -69,17 +67,13 @@ impl PackedWeights {
     /// The number of rows of a group is a multiple of this, if there are several groups.
     pub const GROUP_UNIT: usize = 32;
 
-    /// Packs weights for the microkernels of an instruction set. Fails if memory runs out.
+    /// Packs weights for microkernels that read `adjacent` rows of a column of 8-bit values together: 2, 4 or 8. Fails
+    /// if memory runs out.
     ///
     /// # Panics
     /// If there are more than [`Self::MAX_ROWS`] rows, there are several groups whose rows are not a multiple of
     /// [`Self::GROUP_UNIT`], the number of scales does not match, or a 4-bit value is out of range.
-    pub fn new(isa: Isa, weights: &Weights<'_>) -> Result<Self> {
-        Self::for_kernel(SupportedKernel::fastest(isa), weights)
-    }
-
-    /// As [`Self::new`], for a microkernel and others that read the same layout.
-    pub(super) fn for_kernel(kernel: SupportedKernel, weights: &Weights<'_>) -> Result<Self> {
+    pub(super) fn with_adjacent_rows(adjacent: usize, weights: &Weights<'_>) -> Result<Self> {
         let Weights { quantized, bits, scales, group } = *weights;
         let (k, n) = (quantized.rows(), quantized.cols());
         assert!(k <= Self::MAX_ROWS, "weights of {k} rows: at most {} can be summed", Self::MAX_ROWS);
@@ -113,7 +107,7 @@ impl PackedWeights {
             }
         }
         let without_least = false;
-        let adjacent = if bits == WeightBits::Eight { kernel.adjacent_rows() } else { 4 };
+        let adjacent = if bits == WeightBits::Eight { adjacent } else { 4 };
         let mut packed =
             Self { data, k, n, bits, adjacent, group, without_least, scales: column_scales, sums };
         packed.fill(quantized, depth);
@@ -228,9 +222,9 @@ impl PackedWeights {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
-    /// Whether `kernel` reads the layout of these weights.
-    pub(super) fn are_for(&self, kernel: SupportedKernel) -> bool {
-        self.bits == WeightBits::Four || self.adjacent == kernel.adjacent_rows()
+    /// Whether microkernels that read `adjacent` rows together can read these weights.
+    pub(super) fn has_adjacent_rows(&self, adjacent: usize) -> bool {
+        self.bits == WeightBits::Four || self.adjacent == adjacent
     }
 
     /// Whether no value is known to be -128.
@@ -370,9 +364,8 @@ mod tests {
 
     #[test]
     fn contiguous_columns_and_rows_are_packed_alike() {
-        let kernels = SupportedKernel::available(Isa::detect());
-        for (kernel, bits) in
-            kernels.flat_map(|kernel| [(kernel, WeightBits::Four), (kernel, WeightBits::Eight)])
+        for (adjacent, bits) in
+            [2, 4, 8].into_iter().flat_map(|rows| [(rows, WeightBits::Four), (rows, WeightBits::Eight)])
         {
             for (k, n, group) in [(1, 1, 1), (7, 3, 7), (8, 16, 8), (45, 17, 45), (96, 20, 32), (100, 33, 64)]
             {
@@ -381,7 +374,7 @@ mod tests {
                 let scales = vec![0.5; k.div_ceil(group) * n];
                 let pack = |quantized| {
                     let weights = Weights { quantized, bits, scales: &scales, group };
-                    PackedWeights::for_kernel(kernel, &weights).unwrap()
+                    PackedWeights::with_adjacent_rows(adjacent, &weights).unwrap()
                 };
                 let columns = pack(MatRef::new(&by_column, n, k).t());
                 let rows = pack(MatRef::new(&by_row, k, n));

@@ -2,6 +2,7 @@
 
 use super::super::isa::Isa;
 use super::columns::Columns;
+use super::pack::{PackedWeights, Weights};
 #[cfg(not(any(target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128"))))]
 use super::portable;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -11,6 +12,7 @@ use super::tile::{Args, Microkernel};
 use super::{amx, avx2, avx512vnni, avxvnni};
 #[cfg(target_arch = "aarch64")]
 use super::{dotprod, i8mm, neon};
+use pteron_tensor::Result;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -111,6 +113,17 @@ impl Deref for SupportedKernel {
 impl fmt::Debug for SupportedKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SupportedKernel({})", self.feature().map_or("portable", |feature| feature.name()))
+    }
+}
+
+impl PackedWeights {
+    /// Packs weights for the microkernels of an instruction set. Fails if memory runs out.
+    ///
+    /// # Panics
+    /// If there are more than [`Self::MAX_ROWS`] rows, there are several groups whose rows are not a multiple of
+    /// [`Self::GROUP_UNIT`], the number of scales does not match, or a 4-bit value is out of range.
+    pub fn new(isa: Isa, weights: &Weights<'_>) -> Result<Self> {
+        Self::with_adjacent_rows(SupportedKernel::fastest(isa).adjacent_rows(), weights)
     }
 }
 

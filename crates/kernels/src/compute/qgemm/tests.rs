@@ -157,7 +157,7 @@ impl Case {
         for isa in Isa::available() {
             let want = &want[usize::from(dispatch(isa, RoundsOnce))];
             for kernel in SupportedKernel::available(isa) {
-                let packed = PackedWeights::for_kernel(kernel, &weights).unwrap();
+                let packed = PackedWeights::with_adjacent_rows(kernel.adjacent_rows(), &weights).unwrap();
                 if let Some((low, high)) = self.quantized {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
                     let mut out = vec![0u8; m * n];
@@ -261,7 +261,7 @@ fn sums_of_extremes_are_exact() {
         let a = QuantizedRows::new(&a, false, rows, k, Affine { scale: 1.0, zero: 0 });
         for isa in Isa::available() {
             for kernel in SupportedKernel::available(isa) {
-                let packed = PackedWeights::for_kernel(kernel, &weights).unwrap();
+                let packed = PackedWeights::with_adjacent_rows(kernel.adjacent_rows(), &weights).unwrap();
                 let mut out = vec![0.0; rows];
                 let to = QuantizedOut::Real(MatMut::new(&mut out, rows, 1));
                 qgemm_with(kernel, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
