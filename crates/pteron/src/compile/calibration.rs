@@ -136,6 +136,7 @@ impl Calibration {
     }
 
     /// The weights of layers in int8, by name, rounded so that the results over the runs stay close.
+    #[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "the quantizer asks for them"))]
     pub(super) fn rounded_weights(&self) -> BTreeMap<String, Arc<RoundedWeights>> {
         let rounded = |moments: &Moments| Some(Arc::new(moments.round()?));
         let all = self.moments.iter().filter_map(|moments| Some((moments, rounded(moments)?)));
