@@ -428,12 +428,12 @@ impl OutputArg {
     }
 
     /// Writes another file of the same command; --force holds for it, too.
-    pub(crate) fn write_other(
+    pub(crate) fn write_other<E: Into<Failure>>(
         &self,
         path: &Path,
-        fill: impl FnOnce(&mut dyn Write) -> pteron_toolbox::Result<()>,
+        fill: impl FnOnce(&mut dyn Write) -> std::result::Result<(), E>,
     ) -> Result {
-        write_file_with(path, self.protected(), |out| Ok(fill(out)?))
+        write_file_with(path, self.protected(), |out| fill(out).map_err(Into::into))
     }
 
     /// The output file; `None` for stdout.

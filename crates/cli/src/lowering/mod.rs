@@ -270,7 +270,7 @@ impl LoweringOpts {
         let fail = |e: compile::Error| Failure::Failed(Box::new(e));
         if let Some(path) = &self.external_data {
             let data = compiled.named_data().map_err(fail)?;
-            general::write_file_with(path, self.output.protected(), |out| {
+            self.output.write_other(path, |out| {
                 let mut out = progress::progress_writer(out, data.header().file_len);
                 data.write_to(&mut out).map_err(|e| fail(e.into()))
             })?;

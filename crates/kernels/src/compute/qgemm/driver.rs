@@ -310,8 +310,8 @@ impl Job<'_> {
         }
     }
 
-    /// Computes the sums of tiles one below the other, of `rows` rows in all and `columns` columns, for the groups `run`, which have equal
-    /// numbers of rows of B. If tiles have two halves, these are the rows of each half of a single tile.
+    /// Computes the sums of tiles one below the other, of `rows` rows in all and `columns` columns, for the groups `run`,
+    /// which have equal numbers of rows of B. If tiles have two halves, these are the rows of each half of a single tile.
     fn multiply(
         &self,
         kernel: &ThreadKernel,
