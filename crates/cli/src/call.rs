@@ -41,7 +41,7 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["inputs", "case"])]
     seed: Option<u64>,
     /// Take the inputs from this sample, a file or a folder with a file for each input, or from each of the samples in this
-    /// folder
+    /// folder or file of named arrays (.npz, .safetensors)
     #[arg(long, value_name = "PATH", conflicts_with_all = ["case", "seed"])]
     inputs_from: Option<PathBuf>,
     /// A file of external weights of the program (.ptd); may be repeated
@@ -137,7 +137,8 @@ impl CallArgs {
             return Err(Failure::Usage("--inputs-from: inputs are given already".to_owned()));
         }
         let method = loaded.method()?;
-        let samples = Samples::list("--inputs-from", path, &self.pictures, &loaded.program, &method)?;
+        let (program, limits) = (&loaded.program, &loaded.options.limits);
+        let samples = Samples::list("--inputs-from", path, &self.pictures, program, &method, limits)?;
         if !samples.has_images() {
             self.pictures.refuse_all()?;
         }

@@ -1,30 +1,46 @@
 //! Samples: inputs of a method in files, for runs, comparison and calibration.
+//!
+//! A sample is an array (`.npy`), an image, a folder with a file for each input, or arrays of a file of several (`.npz`,
+//! `.safetensors`), which may hold many samples.
 
 use crate::failure::{Failure, Result};
 use crate::pictures::PictureOpts;
-use pteron::{EValue, Program};
+use pteron::{EValue, Limits, Program};
+use pteron_toolbox::arrays::{ArrayFile, Arrays};
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::{run, task};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Samples, sorted by name: each is a file, or a folder with a file for each input.
+/// Samples, sorted by name.
 pub(crate) struct Samples {
     /// The option that names them, for messages.
     option: &'static str,
     /// The names of the method's inputs; `None` for an input whose name the program does not record.
     names: Vec<Option<String>>,
     pictures: Preparation,
-    /// The name of each sample: that of its file or folder, without the extension if they differ without.
+    /// The name of each sample: that of its file or folder, without the extension if they differ without, and its index in a file
+    /// of several samples.
     labels: Vec<String>,
-    /// The input files of each sample.
-    files: Vec<Vec<PathBuf>>,
+    sources: Vec<Source>,
     has_images: bool,
+    limits: Limits,
+    /// The arrays of the file that was read last.
+    arrays: Mutex<Option<(PathBuf, Arc<Arrays>)>>,
+}
+
+/// The inputs of a sample.
+enum Source {
+    /// A file for each input.
+    Files(Vec<PathBuf>),
+    /// A sample in a file of arrays, by index.
+    Arrays(PathBuf, usize),
 }
 
 impl Samples {
-    /// Lists the samples of a method in a folder, or the one in a file. A folder with as many files as the method takes
+    /// Lists the samples of a method in a folder or in a file. A folder with as many files as the method takes
     /// tensors, if it takes several, is one sample. Warns of the default preprocessing, if some of the samples are images and neither an
     /// option nor the program says how they are preprocessed.
     ///
@@ -36,6 +52,7 @@ impl Samples {
         pictures: &PictureOpts,
         program: &Program,
         method: &str,
+        limits: &Limits,
     ) -> Result<Self> {
         let meta = program.method_meta(method).map_err(pteron_toolbox::Error::from)?;
         let tensors = meta.inputs().iter().filter(|input| input.tensor.is_some()).count();
@@ -46,21 +63,44 @@ impl Samples {
         if samples.is_empty() {
             return Err(Failure::Usage(format!("{option}: {} is empty", path.display())));
         }
-        let is_one = tensors > 1 && samples.len() == tensors && samples.iter().all(|path| path.is_file());
+        let is_input = |path: &PathBuf| path.is_file() && !ArrayFile::has_extension(path);
+        let is_one = tensors > 1 && samples.len() == tensors && samples.iter().all(is_input);
         let samples = if is_one { vec![path.to_owned()] } else { samples };
-        let labels = labels_of(&samples);
-        let of_sample =
-            |path: PathBuf| if path.is_dir() { sorted_entries(option, &path) } else { Ok(vec![path]) };
-        let files = samples.into_iter().map(of_sample).collect::<Result<Vec<_>>>()?;
-        let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
+        let (mut labels, mut sources) = (Vec::new(), Vec::new());
+        for (label, path) in labels_of(&samples).into_iter().zip(samples) {
+            if path.is_dir() {
+                sources.push(Source::Files(sorted_entries(option, &path)?));
+            } else if ArrayFile::has_extension(&path) {
+                let count = ArrayFile::open(&path, program, method, limits)?.samples();
+                if let Some(count) = count {
+                    labels.extend((0..count).map(|sample| format!("{label}[{sample}]")));
+                    sources.extend((0..count).map(|sample| Source::Arrays(path.clone(), sample)));
+                    continue;
+                }
+                sources.push(Source::Arrays(path, 0));
+            } else {
+                sources.push(Source::Files(vec![path]));
+            }
+            labels.push(label);
+        }
+        if sources.is_empty() {
+            return Err(Failure::Usage(format!("{option}: the arrays in {} are empty", path.display())));
+        }
+        let is_image = |source: &Source| match source {
+            Source::Files(files) => {
+                files.iter().any(|file| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_))))
+            }
+            Source::Arrays(..) => false,
+        };
         let stored = task::of(program)?;
-        let has_images = files.iter().flatten().any(is_image);
+        let has_images = sources.iter().any(is_image);
         if has_images {
             pictures.warn_of_default(option, stored.as_ref());
         }
         let names = meta.value_names().map_err(pteron_toolbox::Error::from)?.inputs;
         let pictures = pictures.preparation(stored.as_ref());
-        Ok(Self { option, names, pictures, labels, files, has_images })
+        let (limits, arrays) = (limits.clone(), Mutex::new(None));
+        Ok(Self { option, names, pictures, labels, sources, has_images, limits, arrays })
     }
 
     /// Whether some of the samples are images.
@@ -69,7 +109,7 @@ impl Samples {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.files.len()
+        self.sources.len()
     }
 
     /// The name of a sample.
@@ -80,15 +120,23 @@ impl Samples {
     /// The inputs of a sample. The files of a folder are inputs by name if all have the names of inputs (`input_ids.npy`),
     /// otherwise in the order of their names.
     pub(crate) fn inputs(&self, index: usize, program: &Program, method: &str) -> Result<Vec<EValue>> {
-        let files = &self.files[index];
+        let files = match &self.sources[index] {
+            Source::Files(files) => files,
+            Source::Arrays(path, sample) => {
+                return Ok(self.arrays(path, program, method)?.inputs(*sample, program, method)?);
+            }
+        };
         let name = |file: &PathBuf| {
             let stem = file.file_stem()?.to_str()?;
             self.names.iter().flatten().find(|name| *name == stem).cloned()
         };
         let by_name = files.iter().all(|file| name(file).is_some());
         let refused = |file: &Path| {
-            let (option, file) = (self.option, file.display());
-            Failure::Usage(format!("{option}: {file} is no array (.npy) or image (.png, .jpg, .webp, .bmp)"))
+            let problem = match ArrayFile::has_extension(file) {
+                true => "holds whole samples, but is in the folder of one: move it out",
+                false => "is no file of arrays (.npy, .npz, .safetensors) or image (.png, .jpg, .webp, .bmp)",
+            };
+            Failure::Usage(format!("{}: {} {problem}", self.option, file.display()))
         };
         let input = |file: &PathBuf| {
             let value = InputSpec::of_file(file).ok_or_else(|| refused(file))?;
@@ -96,6 +144,19 @@ impl Samples {
         };
         let inputs = files.iter().map(input).collect::<Result<_>>()?;
         Ok(run::input_values(program, method, inputs, &self.pictures)?)
+    }
+}
+
+impl Samples {
+    /// The arrays of a file, which are kept until those of another file are asked for.
+    fn arrays(&self, path: &Path, program: &Program, method: &str) -> Result<Arc<Arrays>> {
+        let mut last = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, arrays)) = last.as_ref().filter(|(of, _)| of == path) {
+            return Ok(Arc::clone(arrays));
+        }
+        let arrays = Arc::new(ArrayFile::open(path, program, method, &self.limits)?.read()?);
+        *last = Some((path.to_owned(), Arc::clone(&arrays)));
+        Ok(arrays)
     }
 }
 

@@ -15,7 +15,7 @@
 use crate::picture::{self, Preparation};
 use crate::{Error, Result, npy, stream};
 use pteron_operator::{EValue, Tag};
-use pteron_runtime::InputSizes;
+use pteron_runtime::{InputSizes, ValueMeta};
 use pteron_tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -236,8 +236,18 @@ impl InputSpec {
 }
 
 impl DeclaredInput {
+    pub(crate) fn new(
+        method: &str,
+        index: usize,
+        declared: &ValueMeta,
+        allowed: Option<Arc<InputSizes>>,
+    ) -> Self {
+        let meta = declared.tensor.as_ref().map(|tensor| tensor.meta.clone());
+        Self { method: method.to_owned(), index, tag: declared.tag, meta, allowed }
+    }
+
     /// Fails as the method would, if a tensor of this type and sizes cannot be the input.
-    fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
+    pub(crate) fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
             (Some(meta), _) => {
                 pteron_runtime::check_tensor(self.index, meta, self.allowed.as_deref(), dtype, sizes).err()

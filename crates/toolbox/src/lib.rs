@@ -9,6 +9,7 @@
     allow(dead_code, unused_imports)
 )]
 
+pub mod arrays;
 pub mod batch;
 #[cfg(feature = "bef")]
 pub mod bef;

@@ -337,9 +337,7 @@ fn resolve_given_inputs(
         inputs.push(match (spec, &value.traced) {
             (None, fixed) => fixed.clone().unwrap_or(EValue::None),
             (Some(spec), _) => {
-                let meta = value.tensor.as_ref().map(|t| t.meta.clone());
-                let (method_name, allowed) = (method.to_owned(), allowed.clone());
-                let declared = DeclaredInput { method: method_name, index: i, tag: value.tag, meta, allowed };
+                let declared = DeclaredInput::new(method, i, value, allowed.clone());
                 match spec.resolve(&declared, pictures) {
                     // This error already names the method and the input.
                     Err(e @ Error::Runtime(pteron_runtime::Error::Input { .. })) => return Err(e),

@@ -4,6 +4,7 @@ use crate::failure::Result;
 use crate::pictures::PictureOpts;
 use crate::progress::Steps;
 use crate::samples::Samples;
+use pteron::Limits;
 use pteron::compile::{QuantizationGoal, Quantized, Quantizer};
 use std::path::Path;
 
@@ -13,9 +14,10 @@ pub(super) fn run(
     folder: &Path,
     pictures: &PictureOpts,
     goal: QuantizationGoal,
+    limits: &Limits,
 ) -> Result<Quantized> {
     let (program, method) = (quantizer.program(), quantizer.method());
-    let samples = Samples::list("--calibrate", folder, pictures, program, method)?;
+    let samples = Samples::list("--calibrate", folder, pictures, program, method, limits)?;
     let inputs = (0..samples.len()).map(|sample| samples.inputs(sample, program, method));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let steps = Steps::new(None);

@@ -44,9 +44,10 @@ pub(crate) struct LoweringOpts {
     /// time: with int8 weights (dynamic-int8), or with 4-bit weights in groups of GROUP, by default 32 (8da4w)
     #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = parse_scheme)]
     quantize: Option<Scheme>,
-    /// A folder of sample inputs to find value ranges and to measure the quantized program: arrays (.npy) and images, or folders with one file for each input,
-    /// by the names of the inputs or in order of their names
-    #[arg(long, value_name = "DIR")]
+    /// Sample inputs to find value ranges and to measure the quantized program: a folder of arrays (.npy), images, and folders with one
+    /// file for each input, by the names of the inputs or in order of their names; or files of named arrays (.npz, .safetensors),
+    /// whose first dimension may count samples
+    #[arg(long, value_name = "PATH")]
     calibrate: Option<PathBuf>,
     #[command(flatten)]
     pictures: PictureOpts,
@@ -199,7 +200,7 @@ impl LoweringOpts {
             let quantizer =
                 Quantizer::new(file, options, load, &compile)?.with_float_budget(self.float_budget);
             let goal = QuantizationGoal { min_sqnr: self.min_sqnr, min_agreement: self.min_agreement };
-            let quantized = calibration::run(&quantizer, folder, &self.pictures, goal)?;
+            let quantized = calibration::run(&quantizer, folder, &self.pictures, goal, general.limits())?;
             (options, measured) = (quantized.options, Some(quantized.report));
         }
         let compiled = compile(COMPILING, &options).map_err(pteron_toolbox::Error::from)?;

@@ -193,7 +193,7 @@ fn is_row_major(order: &[u8]) -> bool {
 }
 
 /// The checked tensor meta of a layout, in the layout's dim order.
-fn meta_of(layout: &TensorLayout) -> Result<TensorMeta> {
+pub(crate) fn meta_of(layout: &TensorLayout) -> Result<TensorMeta> {
     let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
     let dtype = ScalarType::from_i8(layout.scalar_type)?;
     Ok(TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?)
