@@ -97,6 +97,12 @@ impl Step for RelayoutStep {
 /// Transposes a matrix; `out` has `cols` columns.
 fn transpose_bytes(x: &[u8], out: &mut [u8], cols: usize) {
     let rows = out.len() / cols;
+    if cols == 3 {
+        let (a, rest) = x.split_at(rows);
+        let (b, c) = rest.split_at(rows);
+        let pixels = out.as_chunks_mut().0.iter_mut().zip(a.iter().zip(b.iter().zip(c)));
+        return pixels.for_each(|(to, (&a, (&b, &c)))| *to = [a, b, c]);
+    }
     // Blocked, so that the input and output blocks stay in the L1 cache.
     for r in (0..rows).step_by(BLOCK) {
         for c in (0..cols).step_by(BLOCK) {

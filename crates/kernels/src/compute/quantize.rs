@@ -2,7 +2,7 @@
 
 use super::isa::Isa;
 use super::rows::min_max;
-use super::simd::{Op, Simd, dispatch};
+use super::simd::{Op, Rounding, Simd, dispatch};
 use super::split;
 use pteron_pool::Pool;
 
@@ -100,6 +100,13 @@ impl Quantizer {
         let (least, greatest) = (self.low, self.high);
         let within = |x: f32| if x > least { x.min(greatest) } else { least };
         Self { low: within(low), high: within(high), ..self }
+    }
+
+    /// How values that are multiplied by [`Self::inverse`] and rounded become bytes, if that needs no clamping before:
+    /// none may be NaN then.
+    pub(crate) fn rounding(&self) -> Option<Rounding> {
+        let bound = |x: f32| x.round_ties_even() as i32 + self.zero;
+        Rounding::new(self.zero, bound(self.low), bound(self.high))
     }
 
     /// Quantizes a vector of values that are already multiplied by [`Self::inverse`].

@@ -314,7 +314,7 @@ impl Block<'_> {
                 v = s.add(v, unsafe { s.load_first(r.as_ptr().wrapping_add(place), left) });
             }
             if let Some((low, high)) = self.bounds {
-                v = s.min(s.splat(high), s.max(s.splat(low), v));
+                v = s.clamp(v, s.splat(low), s.splat(high));
             }
             // SAFETY: as above.
             unsafe { s.store_first(self.out.as_mut_ptr().wrapping_add(place), left, v) };

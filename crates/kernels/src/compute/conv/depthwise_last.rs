@@ -1,6 +1,7 @@
 //! Depthwise convolution of channels-last images: channels are the lanes, a few pixels share each load
 //! of the weights.
 
+use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
 use super::super::math;
 use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
@@ -116,7 +117,7 @@ struct Line<'a> {
     out: &'a mut [f32],
 }
 
-/// A tap that lies in the image: the offset of its input pixel, and its index in the kernel.
+/// A tap that lies in the image: the offset of its input pixel, and that of its weights.
 type Tap = (usize, usize);
 
 impl Line<'_> {
@@ -179,7 +180,8 @@ impl Line<'_> {
                     let Some(ix) = meet(2, kx) else { continue };
                     let line = iz * self.frame.input[1] + iy - self.image.first;
                     let pixel = line * self.frame.input[2] + ix;
-                    taps[n] = (pixel * p.in_channels, (kz * p.kernel[1] + ky) * p.kernel[2] + kx);
+                    let tap = (kz * p.kernel[1] + ky) * p.kernel[2] + kx;
+                    taps[n] = (pixel * p.in_channels, tap * p.in_channels);
                     n += 1;
                 }
             }
@@ -213,41 +215,75 @@ impl Op for Pixels<'_> {
         assert!(
             self.taps
                 .iter()
-                .all(|&(at, t)| at + last <= self.image.len() && (t + 1) * c <= self.weights.len())
+                .all(|&(at, weight)| at + last <= self.image.len() && weight + c <= self.weights.len())
         );
         assert!(self.out.len() == self.count * c && self.bias.is_none_or(|b| b.len() == c));
         assert!(self.residual.is_none_or(|r| r.len() == self.out.len()));
-        let mut at = 0;
-        while at < self.count {
-            // SAFETY: by the assertions all elements of these pixels are in bounds.
-            unsafe {
-                if self.count - at >= 4 {
-                    self.sum_pixels::<S, 4>(s, at);
-                    at += 4;
-                } else {
-                    self.sum_pixels::<S, 1>(s, at);
-                    at += 1;
+        // SAFETY: by the assertions all elements of these pixels are in bounds.
+        unsafe {
+            if const { S::BY_LANE } {
+                match self.triple_stride() {
+                    Some(1) => return self.sum_line::<S, 1>(s),
+                    Some(2) => return self.sum_line::<S, 2>(s),
+                    _ => {}
                 }
             }
+            self.sum_line::<S, 0>(s);
         }
     }
 }
 
 impl Pixels<'_> {
+    /// The number of input pixels from one pixel to the next, if the taps are triples of neighbouring input pixels and
+    /// weights: successive pixels then share most of what they read.
+    fn triple_stride(&self) -> Option<usize> {
+        let (triples, rest) = self.taps.as_chunks::<3>();
+        let is_triple = |&[a, b, c]: &[Tap; 3]| {
+            let is_next =
+                |from: Tap, to: Tap| from.0 + self.channels == to.0 && from.1 + self.channels == to.1;
+            is_next(a, b) && is_next(b, c)
+        };
+        (rest.is_empty() && triples.iter().all(is_triple)).then(|| self.step / self.channels.max(1))
+    }
+
+    /// Computes all pixels. `R`: the [stride](Self::triple_stride) of triples, or 0.
+    ///
+    /// # Safety
+    /// The assertions of `run` hold.
+    #[inline(always)]
+    unsafe fn sum_line<S: Simd, const R: usize>(&mut self, s: S) {
+        let mut at = 0;
+        // SAFETY: at least as many pixels are left as are computed.
+        unsafe {
+            while self.count - at >= 4 {
+                self.sum_pixels::<S, 4, R>(s, at);
+                at += 4;
+            }
+            if const { R > 0 } && self.count - at >= 2 {
+                self.sum_pixels::<S, 2, R>(s, at);
+                at += 2;
+            }
+            while at < self.count {
+                self.sum_pixels::<S, 1, R>(s, at);
+                at += 1;
+            }
+        }
+    }
+
     /// # Safety
     /// The assertions of `run` hold, and `at + P <= count`.
     #[inline(always)]
-    unsafe fn sum_pixels<S: Simd, const P: usize>(&mut self, s: S, at: usize) {
+    unsafe fn sum_pixels<S: Simd, const P: usize, const R: usize>(&mut self, s: S, at: usize) {
         let c = self.channels;
         let mut ch = 0;
         while ch < c {
             // SAFETY: as the caller promises; the channels of a group are within those of a pixel.
             unsafe {
                 if c - ch >= 2 * S::LANES {
-                    self.sum_channels::<S, P, 2>(s, at, ch);
+                    self.sum_channels::<S, P, 2, R>(s, at, ch);
                     ch += 2 * S::LANES;
                 } else {
-                    self.sum_channels::<S, P, 1>(s, at, ch);
+                    self.sum_channels::<S, P, 1, R>(s, at, ch);
                     ch += S::LANES;
                 }
             }
@@ -259,7 +295,12 @@ impl Pixels<'_> {
     /// # Safety
     /// As for `sum_pixels`; if `V > 1`, at least `V` vectors of channels are left.
     #[inline(always)]
-    unsafe fn sum_channels<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
+    unsafe fn sum_channels<S: Simd, const P: usize, const V: usize, const R: usize>(
+        &mut self,
+        s: S,
+        at: usize,
+        ch: usize,
+    ) {
         let left = self.channels - ch;
         let is_full = left >= V * S::LANES;
         // SAFETY: at least `left` elements are in bounds, or `V` whole vectors.
@@ -270,29 +311,57 @@ impl Pixels<'_> {
         let mut acc = [[s.splat(0.0); V]; P];
         let image = self.image.as_ptr().wrapping_add(at * self.step + ch);
         let weights = self.weights.as_ptr().wrapping_add(ch);
-        for &(pixel, tap) in self.taps {
-            let w: [S::F; V] = std::array::from_fn(|v| load(weights.wrapping_add(tap * self.channels), v));
-            for (i, acc) in acc.iter_mut().enumerate() {
-                let x = image.wrapping_add(pixel + i * self.step);
-                for (v, acc) in acc.iter_mut().enumerate() {
-                    *acc = s.mul_add(load(x, v), w[v], *acc);
+        if const { R > 0 } {
+            for &[(pixel, tap), ..] in self.taps.as_chunks::<3>().0 {
+                let w = |t: usize| weights.wrapping_add(tap + t * self.channels);
+                let w: [[S::F; V]; 3] = std::array::from_fn(|t| std::array::from_fn(|v| load(w(t), v)));
+                repeat!((P - 1) * R + 3, [0 1 2 3 4 5 6 7 8], column => {
+                    let x = image.wrapping_add(pixel + column * self.channels);
+                    let x: [S::F; V] = std::array::from_fn(|v| load(x, v));
+                    repeat!(P, [0 1 2 3], i => {
+                        if let Some(t) = column.checked_sub(i * R).filter(|&t| t < 3) {
+                            repeat!(V, [0 1], v => {
+                                acc[i][v] = s.mul_add(x[v], w[t][v], acc[i][v]);
+                            });
+                        }
+                    });
+                });
+            }
+        } else {
+            for &(pixel, tap) in self.taps {
+                let w: [S::F; V] = std::array::from_fn(|v| load(weights.wrapping_add(tap), v));
+                for (i, acc) in acc.iter_mut().enumerate() {
+                    let x = image.wrapping_add(pixel + i * self.step);
+                    for (v, acc) in acc.iter_mut().enumerate() {
+                        *acc = s.mul_add(load(x, v), w[v], *acc);
+                    }
                 }
             }
         }
+        let place = |i: usize| (at + i) * self.channels + ch;
+        if let Some(b) = self.bias {
+            let b: [S::F; V] = std::array::from_fn(|v| load(b.as_ptr().wrapping_add(ch), v));
+            for acc in &mut acc {
+                for (acc, &b) in acc.iter_mut().zip(&b) {
+                    *acc = s.add(*acc, b);
+                }
+            }
+        }
+        if let Some(r) = self.residual {
+            for (i, acc) in acc.iter_mut().enumerate() {
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    *acc = s.add(*acc, load(r.as_ptr().wrapping_add(place(i)), v));
+                }
+            }
+        }
+        if let Some((low, high)) = self.bounds {
+            for acc in acc.as_flattened_mut() {
+                *acc = s.clamp(*acc, s.splat(low), s.splat(high));
+            }
+        }
         for (i, acc) in acc.iter().enumerate() {
-            for (v, &sum) in acc.iter().enumerate() {
-                let place = (at + i) * self.channels + ch;
-                let mut y = sum;
-                if let Some(b) = self.bias {
-                    y = s.add(y, load(b.as_ptr().wrapping_add(ch), v));
-                }
-                if let Some(r) = self.residual {
-                    y = s.add(y, load(r.as_ptr().wrapping_add(place), v));
-                }
-                if let Some((low, high)) = self.bounds {
-                    y = s.min(s.splat(high), s.max(s.splat(low), y));
-                }
-                let out = self.out.as_mut_ptr().wrapping_add(place + v * S::LANES);
+            for (v, &y) in acc.iter().enumerate() {
+                let out = self.out.as_mut_ptr().wrapping_add(place(i) + v * S::LANES);
                 // SAFETY: these channels of this pixel are in bounds of the output.
                 unsafe { if is_full { s.store(out, y) } else { s.store_first(out, left, y) } }
             }

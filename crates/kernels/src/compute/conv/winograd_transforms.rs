@@ -270,7 +270,7 @@ impl Op for OutputTransform<'_> {
                             sum = s.add(sum, unsafe { load_up_to(s, at, left) });
                         }
                         if let Some((low, high)) = self.bounds {
-                            sum = s.min(s.splat(high), s.max(s.splat(low), sum));
+                            sum = s.clamp(sum, s.splat(low), s.splat(high));
                         }
                         // SAFETY: as above.
                         unsafe { store_up_to(s, firsts[y].wrapping_add(pixel * steps[y] + c), left, sum) };

@@ -193,7 +193,6 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             Rows::Packed(a, _) => rows[0] = a,
         }
         let mut a = rows[0];
-        let fours = if S::BY_LANE && IN_PLACE { args.k / 4 } else { 0 };
         // Loads the row of B at `$at`.
         macro_rules! row_of_b {
             ($at:expr) => {{
@@ -218,47 +217,91 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 })
             };
         }
-        for k in (0..fours).map(|four| 4 * four) {
-            let mut fours = [s.splat(0.0); MR];
-            repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-                // SAFETY: A has MR rows of k columns.
-                fours[i] = unsafe { s.load(rows[i].add(k)) };
-            });
-            macro_rules! column {
-                ($($lane:literal)*) => {$(
-                    let bv = row_of_b!(b.wrapping_add($lane * args.b_step));
+        // Multiplies the next `$n` columns of A by as many rows of B, which are `$step` elements apart.
+        macro_rules! columns {
+            ($n:literal: $($lane:literal)*, $step:expr) => {{
+                let mut some = [s.splat(0.0); MR];
+                repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                    // SAFETY: A has MR rows of k columns.
+                    some[i] = unsafe { s.load_first(rows[i], $n) };
+                    rows[i] = rows[i].wrapping_add($n);
+                });
+                $(
+                    let bv = row_of_b!(b.wrapping_add($lane * $step));
                     repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-                        add_row!(bv, i, |b, sum| s.mul_add_lane::<$lane>(fours[i], b, sum));
+                        add_row!(bv, i, |b, sum| s.mul_add_lane::<$lane>(some[i], b, sum));
                     });
+                )*
+                b = b.wrapping_add($n * $step);
+            }};
+        }
+        if const { S::BY_LANE && IN_PLACE } {
+            // Rows of a packed panel are at constant offsets.
+            if args.b_step == panel {
+                for _ in 0..args.k / 4 {
+                    columns!(4: 0 1 2 3, panel);
+                }
+            } else {
+                for _ in 0..args.k / 4 {
+                    columns!(4: 0 1 2 3, args.b_step);
+                }
+            }
+            if args.k & 2 != 0 {
+                columns!(2: 0 1, args.b_step);
+            }
+            if args.k & 1 != 0 {
+                columns!(1: 0, args.b_step);
+            }
+            continue;
+        }
+        if const { S::BY_LANE } {
+            // Multiplies a column of A, in vectors of four rows, by a row of B.
+            macro_rules! rows {
+                ($fours:ident, $bv:ident: $($i:literal)*) => {$(
+                    if const { $i < MR } {
+                        let i = $i;
+                        add_row!($bv, i, |b, sum| s.mul_add_lane::<{ $i % 4 }>($fours[$i / 4], b, sum));
+                    }
                 )*};
             }
-            column!(0 1 2 3);
-            b = b.wrapping_add(4 * args.b_step);
-        }
-        for k in 4 * fours..args.k {
-            let bv = row_of_b!(b);
-            if const { S::BY_LANE && !IN_PLACE } {
-                let mut fours = [s.splat(0.0); 4];
-                repeat!(MR.div_ceil(4), [0 1 2 3], q => {
-                    // SAFETY: A has MR elements for each column.
-                    fours[q] = unsafe { s.load_first(a.wrapping_add(4 * q), MR - 4 * q) };
-                });
-                macro_rules! rows {
-                    ($($i:literal)*) => {$(
-                        if const { $i < MR } {
-                            let i = $i;
-                            add_row!(bv, i, |b, sum| s.mul_add_lane::<{ $i % 4 }>(fours[$i / 4], b, sum));
-                        }
-                    )*};
-                }
-                rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
-            } else {
-                repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
-                    // SAFETY: A has MR rows of k columns.
-                    let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
-                    add_row!(bv, i, |b, sum| s.mul_add(x, b, sum));
-                });
+            // The same for the column and the row that are `$next` after the next; rows of B are `$step` elements apart.
+            macro_rules! column {
+                ($next:literal, $step:expr) => {{
+                    let bv = row_of_b!(b.wrapping_add($next * $step));
+                    let mut fours = [s.splat(0.0); 4];
+                    repeat!(MR.div_ceil(4), [0 1 2 3], q => {
+                        let at = a.wrapping_add($next * MR + 4 * q);
+                        // SAFETY: A has MR elements for each column.
+                        fours[q] = unsafe { s.load_first(at, MR - 4 * q) };
+                    });
+                    rows!(fours, bv: 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+                }};
             }
+            if args.b_step == panel {
+                for _ in 0..args.k / 2 {
+                    column!(0, panel);
+                    column!(1, panel);
+                    (a, b) = (a.wrapping_add(2 * MR), b.wrapping_add(2 * panel));
+                }
+                if args.k & 1 != 0 {
+                    column!(0, panel);
+                    (a, b) = (a.wrapping_add(MR), b.wrapping_add(panel));
+                }
+            } else {
+                for _ in 0..args.k {
+                    column!(0, args.b_step);
+                    (a, b) = (a.wrapping_add(MR), b.wrapping_add(args.b_step));
+                }
+            }
+            continue;
+        }
+        for k in 0..args.k {
+            let bv = row_of_b!(b);
+            repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                // SAFETY: A has MR rows of k columns.
+                let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
+                add_row!(bv, i, |b, sum| s.mul_add(x, b, sum));
+            });
             b = b.wrapping_add(args.b_step);
             s.prefetch(ahead);
             ahead = ahead.wrapping_add(ahead_step);
@@ -291,7 +334,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
         if let Some((low, high)) = f.bounds {
             let (low, high) = (s.splat(low), s.splat(high));
             each_vector!(MR, NP, NV, |i, p, v| {
-                acc[i][p][v] = s.min(high, s.max(low, acc[i][p][v]));
+                acc[i][p][v] = s.clamp(acc[i][p][v], low, high);
             });
         }
     }
@@ -348,7 +391,7 @@ impl Op for StoredFinish<'_> {
                         x = s.mul_add(beta, s.load_first(at, left), x);
                     }
                     if let Some((low, high)) = bounds {
-                        x = s.min(high, s.max(low, x));
+                        x = s.clamp(x, low, high);
                     }
                     s.store_first(c, left, x);
                 }

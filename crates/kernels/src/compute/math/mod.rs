@@ -328,9 +328,28 @@ impl Op for ActivateRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        for i in 0..self.x.rows() {
-            let x = self.x.row(i).expect("contiguous rows");
-            Activate { function: self.function, x }.run(s);
+        let (Function { op, bounds }, rows) = (self.function, self.x.rows());
+        // The loop over the rows is within the choice of the function, whose constants are then loaded once.
+        macro_rules! each {
+            (|$x:ident| $y:expr) => {
+                for i in 0..rows {
+                    for $x in self.x.row(i).expect("contiguous rows") {
+                        *$x = $y;
+                    }
+                }
+            };
+        }
+        macro_rules! apply {
+            ($f:expr) => {
+                each!(|x| $f(*x))
+            };
+            ($f:expr, $exact:expr) => {
+                each!(|x| if x.abs() > scalar::TRIG_LIMIT { $exact(*x) } else { $f(*x) })
+            };
+        }
+        with_unary!(s, op, apply);
+        if bounds.is_some() {
+            each!(|x| clamp_to_bounds(*x, bounds));
         }
     }
 }

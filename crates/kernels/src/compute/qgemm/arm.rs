@@ -76,21 +76,29 @@ pub(super) unsafe fn store_sums<const MR: usize>(
     });
 }
 
-/// Calls `$tile::<MR, FOUR>` for tiles below each other of at most `$rows` rows, which are the last of the list.
+/// Calls `$tile::<MR, FOUR>` for tiles below each other: those of `$rows` rows, then one of fewer.
 macro_rules! run_tiles {
-    ($args:ident, $rows:expr, $tile:ident: $($mr:literal),*) => {{
+    ($args:ident, $rows:expr, $tile:ident: $($fewer:literal),*) => {{
         debug_assert_eq!($args.panels, 1);
         let mut row = 0;
-        while row < $args.rows {
-            let rows = ($args.rows - row).min($rows);
-            match (rows, $args.four) {
-                $(
-                    ($mr, false) => $tile::<$mr, false>($args, row),
-                    ($mr, true) => $tile::<$mr, true>($args, row),
-                )*
-                _ => unreachable!("no tile of {rows} rows"),
+        if $args.four {
+            while row + $rows <= $args.rows {
+                $tile::<{ $rows }, true>($args, row);
+                row += $rows;
             }
-            row += rows;
+        } else {
+            while row + $rows <= $args.rows {
+                $tile::<{ $rows }, false>($args, row);
+                row += $rows;
+            }
+        }
+        match ($args.rows - row, $args.four) {
+            (0, _) => {}
+            $(
+                ($fewer, false) => $tile::<$fewer, false>($args, row),
+                ($fewer, true) => $tile::<$fewer, true>($args, row),
+            )*
+            (rows, _) => unreachable!("no tile of {rows} rows"),
         }
     }};
 }

@@ -41,7 +41,7 @@ impl Microkernel for DotProd {
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn tiles(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
-    unsafe { arm::run_tiles!(args, ROWS, tile: 1, 2, 3, 4, 5, 6) }
+    unsafe { arm::run_tiles!(args, ROWS, tile: 1, 2, 3, 4, 5) }
 }
 
 /// Adds to each sum the dot product of the four values of a column and the four of lane `LANE` of `a`.
@@ -139,6 +139,12 @@ pub(super) unsafe fn tile<const MR: usize, const FOUR: bool>(args: &mut Args<'_>
                         (from, left) = (from.wrapping_add(8), left.saturating_sub(8));
                     }
                 }
+                if !FOUR && left >= 8 {
+                    let a = rows!(from, load_eight);
+                    block!(a, 0, 0);
+                    block!(a, 1, 1);
+                    (from, left) = (from.wrapping_add(8), left - 8);
+                }
                 while !FOUR && left > 0 {
                     let a = rows!(from, load_four);
                     block!(a, 0, 0);
@@ -154,20 +160,36 @@ pub(super) unsafe fn tile<const MR: usize, const FOUR: bool>(args: &mut Args<'_>
 /// The machine has the feature; [`Columns`] were checked.
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn columns(args: &mut Columns<'_>) {
-    // Taps that are a row apart share what they read with the taps of the next row.
-    let is_sliding = args.taps.len() == 3 && args.taps.windows(2).all(|t| t[0] + args.a_step == t[1]);
+    let rows = args.rows();
     let mut row = 0;
     // SAFETY: as the caller promises; at least as many rows are left as are computed.
     unsafe {
-        while row + 4 <= args.rows() {
-            match args.taps.len() {
-                3 if is_sliding => three_taps::<4, 6>(args, row, |i, t| i + t),
-                3 => three_taps::<4, 12>(args, row, |i, t| 3 * i + t),
-                _ => any_taps::<4>(args, row),
+        if let &[a, b, c] = args.taps {
+            let taps = [a, b, c];
+            // Taps that are a row apart share what they read with the taps of the next row.
+            if a.wrapping_add(args.a_step) == b && b.wrapping_add(args.a_step) == c {
+                while row + 4 <= rows {
+                    three_taps::<4, 6>(args, taps, row, |i, t| i + t);
+                    row += 4;
+                }
+                match rows - row {
+                    3 => three_taps::<3, 5>(args, taps, row, |i, t| i + t),
+                    2 => three_taps::<2, 4>(args, taps, row, |i, t| i + t),
+                    1 => three_taps::<1, 3>(args, taps, row, |i, t| i + t),
+                    _ => {}
+                }
+                return;
             }
+            while row + 4 <= rows {
+                three_taps::<4, 12>(args, taps, row, |i, t| 3 * i + t);
+                row += 4;
+            }
+        }
+        while row + 4 <= rows {
+            any_taps::<4>(args, row);
             row += 4;
         }
-        while row < args.rows() {
+        while row < rows {
             any_taps::<1>(args, row);
             row += 1;
         }
@@ -178,40 +200,43 @@ unsafe fn columns(args: &mut Columns<'_>) {
 /// a row reads for a tap.
 ///
 /// # Safety
-/// The machine has the feature, [`Columns`] were checked, and there are `M` rows from `row` on.
+/// The machine has the feature, [`Columns`] were checked and have these taps, and there are `M` rows from `row` on.
 #[inline(always)]
 unsafe fn three_taps<const M: usize, const N: usize>(
     args: &mut Columns<'_>,
+    taps: [usize; 3],
     row: usize,
     place: impl Fn(usize, usize) -> usize,
 ) {
     let a = args.a.as_ptr().wrapping_add(row * args.a_step).cast::<i8>();
     let out = args.sums.as_mut_ptr().wrapping_add(row * args.step);
+    // Addresses of the first columns.
+    let mut places = [a; N];
+    for i in 0..M {
+        for t in 0..3 {
+            places[place(i, t)] = a.wrapping_add(i * args.a_step + taps[t]);
+        }
+    }
+    let b: [*const i8; 3] = std::array::from_fn(|t| args.b.as_ptr().wrapping_add(t * args.b_step));
+    let out: [*mut i32; M] = std::array::from_fn(|i| out.wrapping_add(i * args.step));
     for column in (0..args.columns).step_by(COLUMNS) {
-        let b = args.b.as_ptr().wrapping_add(column * QUAD);
-        // SAFETY: in each row and at each tap, operands have columns up to a multiple of a panel.
+        // SAFETY: in each row and at each tap, operands have columns up to a multiple of a panel; so have rows of sums.
         unsafe {
             let mut read = [vdupq_n_s8(0); N];
-            for i in 0..M {
-                for t in 0..3 {
-                    // What another row reads, too, is read once.
-                    if i == 0 || place(i, t) > place(i - 1, 2) {
-                        let at = a.wrapping_add(i * args.a_step + args.taps[t] + column * QUAD);
-                        read[place(i, t)] = vld1q_s8(at);
-                    }
-                }
-            }
+            repeat!(N, [0 1 2 3 4 5 6 7 8 9 10 11], i => {
+                read[i] = vld1q_s8(places[i].wrapping_add(column * QUAD));
+            });
             let mut weights = [vdupq_n_s8(0); 3];
             repeat!(3, [0 1 2], t => {
-                weights[t] = vld1q_s8(b.wrapping_add(t * args.b_step));
+                weights[t] = vld1q_s8(b[t].wrapping_add(column * QUAD));
             });
-            for i in 0..M {
+            repeat!(M, [0 1 2 3], i => {
                 let mut sums = vdupq_n_s32(0);
                 repeat!(3, [0 1 2], t => {
                     sums = dot(sums, weights[t], read[place(i, t)]);
                 });
-                vst1q_s32(out.wrapping_add(i * args.step + column), sums);
-            }
+                vst1q_s32(out[i].wrapping_add(column), sums);
+            });
         }
     }
 }

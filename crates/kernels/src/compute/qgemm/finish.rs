@@ -4,13 +4,13 @@ use super::super::isa::Isa;
 use super::super::mat::last_offset;
 use super::super::math;
 use super::super::quantize::{Affine, Quantizer};
-use super::super::simd::{Op, Simd, dispatch};
+use super::super::simd::{Op, Rounding, Simd, dispatch};
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::pack::PANEL;
 use std::ops::Range;
 
 /// The number of elements of the largest tile.
-pub(crate) const MAX_TILE: usize = 1024;
+pub(crate) const MAX_TILE: usize = if cfg!(target_arch = "aarch64") { 2048 } else { 1024 };
 
 /// Dequantizes a tile's sums over some groups of the weights' rows; after the last group, stores the results.
 pub(crate) struct Finish<'a> {
@@ -66,11 +66,12 @@ impl Op for &mut Finish<'_> {
             };
         }
         let each = matches!(self.params, Params::Rows(_));
-        let plain = !each && self.shift == 0 && self.epilogue.bias.is_none();
+        let plain = self.shift == 0 && (each || self.epilogue.bias.is_none());
         match (quantized, each, plain) {
             (false, false, false) => self.finish_one_group::<S, REAL, false, false>(s),
             (false, false, true) => self.finish_one_group::<S, REAL, false, true>(s),
-            (false, true, _) => self.finish_one_group::<S, REAL, true, false>(s),
+            (false, true, false) => self.finish_one_group::<S, REAL, true, false>(s),
+            (false, true, true) => self.finish_one_group::<S, REAL, true, true>(s),
             (true, false, false) => self.finish_one_group::<S, QUANTIZED, false, false>(s),
             (true, false, true) => self.finish_one_group::<S, QUANTIZED, false, true>(s),
             (true, true, _) => self.finish_one_group::<S, QUANTIZED, true, false>(s),
@@ -111,20 +112,67 @@ impl Target {
         }
     }
 
-    /// Stores the requantized results of four vectors.
+    /// Stores the results of four vectors.
+    ///
+    /// # Safety
+    /// These elements are in bounds of the result.
+    #[inline(always)]
+    unsafe fn store_four<S: Simd, const END: u8>(
+        self,
+        s: S,
+        (row, col): (usize, usize),
+        [a, b, c, d]: [S::F; 4],
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self {
+                Target::Quantized { to, step, quantizer } if END == QUANTIZED => {
+                    let quantized = |y| quantizer.quantize_vector(s, y);
+                    let to = to.add(row * step + col);
+                    s.store_bytes(to, [quantized(a), quantized(b), quantized(c), quantized(d)]);
+                }
+                Target::Real { to, step, low, high } if END == REAL => {
+                    let (low, high) = (s.splat(low), s.splat(high));
+                    let to = to.add(row * step + col);
+                    s.store(to, s.clamp(a, low, high));
+                    s.store(to.add(S::LANES), s.clamp(b, low, high));
+                    s.store(to.add(2 * S::LANES), s.clamp(c, low, high));
+                    s.store(to.add(3 * S::LANES), s.clamp(d, low, high));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How the results of four vectors of columns become bytes, if that is faster by [`Simd::store_rounded`], and no
+    /// result can be NaN.
+    #[inline(always)]
+    fn rounding<S: Simd>(self, s: S, columns: &[Columns<S>; 4]) -> Option<Rounding> {
+        match self {
+            Target::Quantized { quantizer, .. } if S::SATURATES => {
+                let [a, b, c, d] = columns;
+                let scales = s.add(s.add(a.scales, b.scales), s.add(c.scales, d.scales));
+                quantizer.rounding().filter(|_| s.sum(scales).is_finite())
+            }
+            _ => None,
+        }
+    }
+
+    /// Rounds and stores the results of four vectors.
     ///
     /// # Safety
     /// These elements are in bounds of the result, which is requantized.
     #[inline(always)]
-    unsafe fn store_four<S: Simd>(self, s: S, (row, col): (usize, usize), y: [S::F; 4]) {
-        if let Target::Quantized { to, step, quantizer } = self {
-            let [a, b, c, d] = y;
-            let quantized = |y| quantizer.quantize_vector(s, y);
+    unsafe fn store_rounded<S: Simd, const SIGNED: bool>(
+        self,
+        s: S,
+        (row, col): (usize, usize),
+        y: [S::F; 4],
+        rounding: &Rounding,
+    ) {
+        if let Target::Quantized { to, step, .. } = self {
             // SAFETY: as the caller promises.
-            unsafe {
-                let to = to.add(row * step + col);
-                s.store_bytes(to, [quantized(a), quantized(b), quantized(c), quantized(d)]);
-            }
+            unsafe { s.store_rounded::<SIGNED>(to.add(row * step + col), y, rounding) };
         }
     }
 
@@ -160,7 +208,7 @@ impl Target {
                     s.store_bytes_first(to.add(row * step + col), left, quantizer.quantize_vector(s, y));
                 }
                 Target::Real { to, step, low, high } if END == REAL => {
-                    let y = s.min(s.splat(high), s.max(s.splat(low), y));
+                    let y = s.clamp(y, s.splat(low), s.splat(high));
                     s.store_first(to.add(row * step + col), left, y);
                 }
                 _ => {}
@@ -218,7 +266,7 @@ impl Finish<'_> {
 
     /// Finishes a tile with one group. A scale shared by all rows is multiplied into the column scales once.
     /// Otherwise the scale of the row is applied first, and the bias of the column is added in a fused multiply-add,
-    /// where the machine has one: as XNNPACK does. `PLAIN`: the shift is zero, and there is no bias.
+    /// where the machine has one: as XNNPACK does. `PLAIN`: the shift is zero, and unless `EACH` there is no bias.
     #[inline(always)]
     fn finish_one_group<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(&mut self, s: S) {
         let to = self.check();
@@ -234,23 +282,47 @@ impl Finish<'_> {
         // parameters for each row to be in bounds; the result has these rows and columns.
         unsafe {
             let mut col = 0;
-            let four = const { END == QUANTIZED && S::STORES_FOUR && 4 * S::LANES <= PANEL };
+            let four = const { (END == QUANTIZED && S::STORES_FOUR || S::BY_LANE) && 4 * S::LANES <= PANEL };
             while four && col + 4 * S::LANES <= cols {
-                let columns = [0, 1, 2, 3].map(|v| self.columns(s, col + v * S::LANES, cols, all, factor));
-                for row in 0..rows {
+                // Not `map`: it is not inlined.
+                let columns = [
+                    self.columns::<S, EACH, PLAIN>(s, col, cols, all, factor),
+                    self.columns::<S, EACH, PLAIN>(s, col + S::LANES, cols, all, factor),
+                    self.columns::<S, EACH, PLAIN>(s, col + 2 * S::LANES, cols, all, factor),
+                    self.columns::<S, EACH, PLAIN>(s, col + 3 * S::LANES, cols, all, factor),
+                ];
+                let rounding = if PLAIN && !EACH { to.rounding(s, &columns) } else { None };
+                let results = |row: usize| {
                     let y = |v: usize| {
                         let at = sums.add(row * step + col + v * S::LANES);
                         result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns[v])
                     };
-                    to.store_four(s, (row, col), [y(0), y(1), y(2), y(3)]);
+                    [y(0), y(1), y(2), y(3)]
+                };
+                match rounding {
+                    Some(rounding) if rounding.is_signed() => {
+                        for row in 0..rows {
+                            to.store_rounded::<S, true>(s, (row, col), results(row), &rounding);
+                        }
+                    }
+                    Some(rounding) => {
+                        for row in 0..rows {
+                            to.store_rounded::<S, false>(s, (row, col), results(row), &rounding);
+                        }
+                    }
+                    None => {
+                        for row in 0..rows {
+                            to.store_four::<S, END>(s, (row, col), results(row));
+                        }
+                    }
                 }
                 col += 4 * S::LANES;
             }
             while const { END == QUANTIZED && S::STORES_TWO } && col + 2 * S::LANES <= cols {
                 // Not `map`: it may be compiled without the instructions.
                 let columns = [
-                    self.columns(s, col, cols, all, factor),
-                    self.columns(s, col + S::LANES, cols, all, factor),
+                    self.columns::<S, EACH, PLAIN>(s, col, cols, all, factor),
+                    self.columns::<S, EACH, PLAIN>(s, col + S::LANES, cols, all, factor),
                 ];
                 for row in 0..rows {
                     let at = sums.add(row * step + col);
@@ -262,7 +334,7 @@ impl Finish<'_> {
                 col += 2 * S::LANES;
             }
             while col < cols {
-                let columns = self.columns(s, col, cols, all, factor);
+                let columns = self.columns::<S, EACH, PLAIN>(s, col, cols, all, factor);
                 for row in 0..rows {
                     let at = sums.add(row * step + col);
                     let y = result::<S, END, EACH, PLAIN>(s, at, shift, each.get(row), &columns);
@@ -278,7 +350,14 @@ impl Finish<'_> {
     /// # Safety
     /// [`Self::check`] has passed, and the tile has a column `col`.
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, s: S, col: usize, cols: usize, all: Affine, factor: f32) -> Columns<S> {
+    unsafe fn columns<S: Simd, const EACH: bool, const PLAIN: bool>(
+        &self,
+        s: S,
+        col: usize,
+        cols: usize,
+        all: Affine,
+        factor: f32,
+    ) -> Columns<S> {
         let column = self.first_group(col);
         // SAFETY: as the caller promises.
         unsafe {
@@ -289,7 +368,8 @@ impl Finish<'_> {
             if let Some(offset) = self.epilogue.offset {
                 zeros = s.sub_int(zeros, load_offset(s, &offset[col..cols]));
             }
-            Columns { scales, sums, zeros, bias: self.scaled_bias(s, col, cols, factor) }
+            let bias = if PLAIN && !EACH { s.splat(0.0) } else { self.scaled_bias(s, col, cols, factor) };
+            Columns { scales, sums, zeros, bias }
         }
     }
 

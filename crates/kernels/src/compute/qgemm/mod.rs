@@ -187,6 +187,9 @@ pub(crate) fn conversion(signed: bool) -> (u8, i32) {
 /// Copies bytes from `from` to `to`, inverting the bits that are set in `flip`. The slices have equal lengths.
 #[inline]
 pub(crate) fn copy_flipped(to: &mut [u8], from: &[u8], flip: u8) {
+    if flip == 0 {
+        return to.copy_from_slice(from);
+    }
     let ((to, to_rest), (from, from_rest)) = (to.as_chunks_mut::<16>(), from.as_chunks::<16>());
     for (to, from) in to.iter_mut().zip(from) {
         *to = (u128::from_ne_bytes(*from) ^ u128::from_ne_bytes([flip; 16])).to_ne_bytes();

@@ -31,8 +31,8 @@ impl Microkernel for Neon {
         // SAFETY: as the caller promises.
         unsafe {
             match args.without_least {
-                true => arm::run_tiles!(args, ROWS, pairs: 1, 2),
-                false => arm::run_tiles!(args, ROWS, single: 1, 2),
+                true => arm::run_tiles!(args, ROWS, pairs: 1),
+                false => arm::run_tiles!(args, ROWS, single: 1),
             }
         }
     }

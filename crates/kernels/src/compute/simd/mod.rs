@@ -50,6 +50,9 @@ pub(crate) trait Simd: Copy {
     const STORES_FOUR: bool = false;
     /// Whether bytes of two vectors are best stored together.
     const STORES_TWO: bool = false;
+    /// Whether rounded values are limited to 8 bits as they are narrowed, so that [`Simd::store_rounded`] takes fewer
+    /// instructions than to limit, round and store.
+    const SATURATES: bool = false;
     /// Whether a lane of a vector of four multiplies another vector in one instruction, [`Simd::mul_add_lane`]: tiles
     /// then load elements four at a time instead of one by one.
     const BY_LANE: bool = false;
@@ -80,6 +83,12 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn limit(self, a: Self::F, low: Self::F, high: Self::F) -> Self::F {
         self.min(self.max(a, low), high)
+    }
+    /// `a` limited to `low..=high`, which are numbers; `high` if `low > high`; NaN where it is NaN. The sign of a zero is
+    /// unspecified.
+    #[inline(always)]
+    fn clamp(self, a: Self::F, low: Self::F, high: Self::F) -> Self::F {
+        self.min(high, self.max(low, a))
     }
     /// The sum of the lanes, in an order fixed for the instruction set.
     fn sum(self, a: Self::F) -> f32;
@@ -159,6 +168,18 @@ pub(crate) trait Simd: Copy {
             self.store_bytes_first(p.add(Self::LANES), Self::LANES, b);
         }
     }
+    /// Rounds the values of four vectors, none of which is NaN, to the nearest integers, half to even, and stores them as
+    /// `to` says, one after the other; `SIGNED` is [`Rounding::is_signed`].
+    ///
+    /// # Safety
+    /// `4 * LANES` bytes can be written at `p`.
+    #[inline(always)]
+    unsafe fn store_rounded<const SIGNED: bool>(self, p: *mut u8, y: [Self::F; 4], to: &Rounding) {
+        let [low, high] = [to.low, to.high].map(|bound| self.splat((bound - to.zero) as f32));
+        let rounded = |y| self.add_int(self.round(self.limit(y, low, high)), self.splat_int(to.zero));
+        // SAFETY: as the caller promises.
+        unsafe { self.store_bytes(p, [rounded(y[0]), rounded(y[1]), rounded(y[2]), rounded(y[3])]) };
+    }
     /// Interleaves the bytes of four lines, with the bits of `flip` inverted, as far as they fill vectors; returns how many
     /// bytes of each line that are.
     #[inline(always)]
@@ -206,6 +227,32 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn mul_add_scalar(self, a: f32, b: f32, c: f32) -> f32 {
         if Self::FUSED { a.mul_add(b, c) } else { a * b + c }
+    }
+}
+
+/// How rounded values become bytes: `zero` is added, and the sums are limited to `low..=high`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounding {
+    zero: i32,
+    low: i32,
+    high: i32,
+}
+
+impl Rounding {
+    /// The largest magnitude of a zero point: a value outside 16 bits is then outside the bounds, too, when it is limited
+    /// to 16 bits first.
+    const MAX_ZERO: u32 = 32_000;
+
+    /// `None` unless the bounds are in the range of `i8` or of `u8`, and the zero point is small enough.
+    pub(crate) fn new(zero: i32, low: i32, high: i32) -> Option<Self> {
+        let is_narrow = low <= high && (-128 <= low && high <= 127 || 0 <= low && high <= 255);
+        (is_narrow && zero.unsigned_abs() <= Self::MAX_ZERO).then_some(Self { zero, low, high })
+    }
+
+    /// Whether the bounds are in the range of `i8`.
+    #[inline(always)]
+    pub(crate) fn is_signed(&self) -> bool {
+        self.high <= 127
     }
 }
 

@@ -2,7 +2,7 @@
 //! results.
 
 use super::intrinsics::{intrinsics, memory_intrinsics};
-use super::{Op, Simd, VectorIsa};
+use super::{Op, Rounding, Simd, VectorIsa};
 use std::arch::aarch64::*;
 
 /// The AArch64 implementation of [`Simd`], with vectors of 128 bits.
@@ -32,6 +32,7 @@ impl Simd for Neon {
     const FUSED: bool = true;
     const BY_LANE: bool = true;
     const STORES_FOUR: bool = true;
+    const SATURATES: bool = true;
 
     intrinsics! {
         splat(x: f32) -> Self::F = vdupq_n_f32(x);
@@ -43,6 +44,7 @@ impl Simd for Neon {
         max(a: Self::F, b: Self::F) -> Self::F = vbslq_f32(vcgtq_f32(a, b), a, b);
         min(a: Self::F, b: Self::F) -> Self::F = vbslq_f32(vcltq_f32(a, b), a, b);
         limit(a: Self::F, low: Self::F, high: Self::F) -> Self::F = vminnmq_f32(vmaxnmq_f32(a, low), high);
+        clamp(a: Self::F, low: Self::F, high: Self::F) -> Self::F = vminq_f32(vmaxq_f32(a, low), high);
         sum(a: Self::F) -> f32 = vpadds_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)));
         splat_int(x: i32) -> Self::I = vdupq_n_s32(x);
         add_int(a: Self::I, b: Self::I) -> Self::I = vaddq_s32(a, b);
@@ -121,18 +123,48 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    unsafe fn store_rounded<const SIGNED: bool>(self, p: *mut u8, y: [Self::F; 4], to: &Rounding) {
+        let [a, b, c, d] = y;
+        // SAFETY: every machine has NEON; the caller lets 16 bytes be written.
+        unsafe {
+            let zero = vdupq_n_s16(to.zero as i16);
+            let halves = |a, b| {
+                let low = vqmovn_s32(vcvtnq_s32_f32(a));
+                vqaddq_s16(vqmovn_high_s32(low, vcvtnq_s32_f32(b)), zero)
+            };
+            let (low, high) = (halves(a, b), halves(c, d));
+            let bytes = if SIGNED {
+                let bytes = vqmovn_high_s16(vqmovn_s16(low), high);
+                let bytes = vmaxq_s8(bytes, vdupq_n_s8(to.low as i8));
+                vreinterpretq_u8_s8(vminq_s8(bytes, vdupq_n_s8(to.high as i8)))
+            } else {
+                let bytes = vqmovun_high_s16(vqmovun_s16(low), high);
+                vminq_u8(vmaxq_u8(bytes, vdupq_n_u8(to.low as u8)), vdupq_n_u8(to.high as u8))
+            };
+            vst1q_u8(p, bytes);
+        }
+    }
+    #[inline(always)]
     fn interleave(self, lines: [&[u8]; 4], flip: u8, out: &mut [[u8; 4]]) -> usize {
         let [a, b, c, d] = lines.map(|line| line.as_chunks::<16>().0);
         let blocks = a.iter().zip(b).zip(c).zip(d).zip(out.as_chunks_mut::<16>().0);
         let mut done = 0;
-        for ((((a, b), c), d), out) in blocks {
-            // SAFETY: every machine has NEON; each line has 16 bytes, and `out` as many of all.
-            unsafe {
-                let flip = vdupq_n_u8(flip);
-                let load = |line: &[u8; 16]| veorq_u8(vld1q_u8(line.as_ptr()), flip);
-                vst4q_u8(out.as_mut_ptr().cast(), uint8x16x4_t(load(a), load(b), load(c), load(d)));
+        // SAFETY: every machine has NEON; each line has 16 bytes, and `out` as many of all.
+        unsafe {
+            let flips = vdupq_n_u8(flip);
+            let load = |line: &[u8; 16]| vld1q_u8(line.as_ptr());
+            if flip == 0 {
+                for ((((a, b), c), d), out) in blocks {
+                    vst4q_u8(out.as_mut_ptr().cast(), uint8x16x4_t(load(a), load(b), load(c), load(d)));
+                    done += 16;
+                }
+            } else {
+                let load = |line| veorq_u8(load(line), flips);
+                for ((((a, b), c), d), out) in blocks {
+                    vst4q_u8(out.as_mut_ptr().cast(), uint8x16x4_t(load(a), load(b), load(c), load(d)));
+                    done += 16;
+                }
             }
-            done += 16;
         }
         done
     }

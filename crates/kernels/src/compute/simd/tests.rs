@@ -1,5 +1,5 @@
 use super::super::isa::Isa;
-use super::{MAX_LANES, Op, Simd, dispatch};
+use super::{MAX_LANES, Op, Rounding, Simd, dispatch};
 
 /// Values with special cases of every operation in each position.
 fn values(seed: usize) -> [f32; MAX_LANES] {
@@ -37,6 +37,17 @@ impl Op for Arithmetic {
             assert_lanes(s, "mul", s.mul(x, y), |i| a[i] * b[i]);
             assert_lanes(s, "max", s.max(x, y), |i| if a[i] > b[i] { a[i] } else { b[i] });
             assert_lanes(s, "min", s.min(x, y), |i| if a[i] < b[i] { a[i] } else { b[i] });
+            // The sign of a zero is unspecified.
+            let clamped = s.add(s.clamp(x, s.splat(-2.0), s.splat(0.0)), s.splat(0.0));
+            assert_lanes(
+                s,
+                "clamp",
+                clamped,
+                |i| if a[i].is_nan() { a[i] } else { a[i].clamp(-2.0, 0.0) + 0.0 },
+            );
+            assert_lanes(s, "clamp", s.clamp(x, s.splat(3.0), s.splat(1.0)), |i| {
+                if a[i].is_nan() { a[i] } else { 1.0 }
+            });
             assert_lanes(s, "mul_add", s.mul_add(x, y, z), |i| s.mul_add_scalar(a[i], b[i], c[i]));
             assert_lanes(s, "lane 0", s.mul_add_lane::<0>(x, y, z), |i| s.mul_add_scalar(a[0], b[i], c[i]));
             assert_lanes(s, "lane 3", s.mul_add_lane::<3>(x, y, z), |i| s.mul_add_scalar(a[3], b[i], c[i]));
@@ -76,6 +87,59 @@ impl Op for Integers {
 #[test]
 fn integers_shift_convert_and_round() {
     Isa::available().for_each(|isa| dispatch(isa, Integers));
+}
+
+struct Bytes;
+
+impl Op for Bytes {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let special = [f32::INFINITY, f32::NEG_INFINITY, 3e9, -3e9, 40_000.5, -40_000.5, -0.0, 127.5, 126.5];
+        let y = |seed: usize| -> [f32; 4 * MAX_LANES] {
+            std::array::from_fn(|i| match (i + seed) % 3 {
+                0 => special[(i + seed) % special.len()],
+                _ => ((i * 37 + seed * 101) % 1999) as f32 / 2.0 - 500.0,
+            })
+        };
+        for (zero, low, high) in [
+            (0, -128, 127),
+            (-3, -128, 126),
+            (128, 0, 255),
+            (7, 5, 5),
+            (32_000, 0, 200),
+            (-32_000, -128, 127),
+        ] {
+            let to = Rounding::new(zero, low, high).expect("narrow bounds");
+            for seed in 0..20 {
+                let (y, mut bytes) = (y(seed), [0; 4 * MAX_LANES]);
+                // SAFETY: the arrays have as many elements as four of the longest vectors.
+                unsafe {
+                    let at = |v: usize| s.load(y.as_ptr().add(v * S::LANES));
+                    match to.is_signed() {
+                        true => {
+                            s.store_rounded::<true>(bytes.as_mut_ptr(), [at(0), at(1), at(2), at(3)], &to)
+                        }
+                        false => {
+                            s.store_rounded::<false>(bytes.as_mut_ptr(), [at(0), at(1), at(2), at(3)], &to)
+                        }
+                    }
+                }
+                for (i, &y) in y[..4 * S::LANES].iter().enumerate() {
+                    let want =
+                        (f64::from(y).round_ties_even() + f64::from(zero)).clamp(low.into(), high.into());
+                    assert_eq!(bytes[i], want as i32 as u8, "{y} by {to:?} with {}", S::NAME);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn values_are_rounded_to_bytes() {
+    assert!(Rounding::new(0, -1, 128).is_none() && Rounding::new(40_000, 0, 1).is_none());
+    Isa::available().for_each(|isa| dispatch(isa, Bytes));
 }
 
 struct Parts;
