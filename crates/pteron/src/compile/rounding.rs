@@ -7,6 +7,8 @@
 use pteron_compiler::{LayerObservation, RoundedWeights};
 use pteron_kernels::compute::{Epilogue, Isa, MatMut, MatRef, gemm};
 use pteron_pool::Pool;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The maximum number of elements of `H`, for all groups of a layer; the weights of larger layers are rounded one by one.
 const MAX_ELEMENTS: usize = 1 << 22;
@@ -45,11 +47,20 @@ impl Moments {
     /// The moments of the layers that are not too large.
     pub(super) fn of_layers(layers: &[LayerObservation]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
+        let mut of_hash: HashMap<u64, Vec<usize>> = HashMap::new();
         for layer in layers {
-            let is_same = |of: &&mut Self| of.layer.shape == layer.shape && of.layer.weights == layer.weights;
-            match all.iter_mut().find(is_same) {
-                Some(same) => same.others.push((layer.name.clone(), layer.input.clone())),
-                None => all.extend(Self::new(layer)),
+            let mut hasher = DefaultHasher::new();
+            layer.weights.iter().for_each(|weight| weight.to_bits().hash(&mut hasher));
+            let similar = of_hash.entry(hasher.finish()).or_default();
+            let is_same = |of: &Self| of.layer.shape == layer.shape && of.layer.weights == layer.weights;
+            match similar.iter().find(|&&at| is_same(&all[at])) {
+                Some(&at) => all[at].others.push((layer.name.clone(), layer.input.clone())),
+                None => {
+                    if let Some(moments) = Self::new(layer) {
+                        similar.push(all.len());
+                        all.push(moments);
+                    }
+                }
             }
         }
         all
