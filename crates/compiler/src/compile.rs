@@ -389,15 +389,18 @@ fn lower_once(
     watch: Watch<'_>,
 ) -> Result<Lowered> {
     let name = program.name.clone();
+    let is_static = matches!(
+        options.quantize,
+        Some(Quantize::Observe(_) | Quantize::ObserveErrors(_) | Quantize::Static(_))
+    );
+    let split = is_static.then(|| table.clone().with_split_attention());
     let preferences = passes::Preferences {
-        folded_norms: !options.delegation.is_empty()
-            || matches!(
-                options.quantize,
-                Some(Quantize::Observe(_) | Quantize::ObserveErrors(_) | Quantize::Static(_))
-            ),
+        folded_norms: !options.delegation.is_empty() || is_static,
         channels_last: options.delegation.iter().any(|d| d.partitioner.prefers_channels_last()),
     };
-    passes::run(program, table, preferences, &mut |pass, program| watch(&name, pass, program))?;
+    passes::run(program, split.as_ref().unwrap_or(table), preferences, &mut |pass, program| {
+        watch(&name, pass, program)
+    })?;
     let mut quantized = quantize::Outcome::default();
     if let Some(how) = &options.quantize {
         quantized = quantize::run(program, how, &options.keep_float)?;

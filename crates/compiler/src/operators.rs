@@ -20,6 +20,8 @@ pub struct OperatorTable {
     /// The kernels of the reference runtime, if that runtime has all operators of `callable`.
     portable: Option<Arc<PortableKernels>>,
     kept: KeptOperators,
+    /// Whether attention is decomposed even if a kernel computes it.
+    splits_attention: bool,
 }
 
 /// Operators that are not decomposed, so that backends can take them.
@@ -39,6 +41,7 @@ impl OperatorTable {
             falls_back: false,
             portable: None,
             kept: KeptOperators::default(),
+            splits_attention: false,
         }
     }
 
@@ -52,6 +55,7 @@ impl OperatorTable {
             falls_back: false,
             portable: Some(Arc::new(portable)),
             kept: KeptOperators::default(),
+            splits_attention: false,
         }
     }
 
@@ -65,7 +69,7 @@ impl OperatorTable {
     /// The table of every operator, if the program may call operators that the reference runtime lacks.
     pub(crate) fn fallback(&self) -> Option<Self> {
         let callable = self.others.as_ref().filter(|_| self.falls_back)?.clone();
-        Some(Self { callable, others: None, falls_back: false, portable: None, kept: self.kept.clone() })
+        Some(Self { callable, others: None, falls_back: false, portable: None, ..self.clone() })
     }
 
     /// Does not decompose these operators, so that backends can take them whole. They have the names that archives use:
@@ -107,6 +111,16 @@ impl OperatorTable {
     pub(crate) fn with_released_nodes(mut self, nodes: Vec<VarId>) -> Self {
         self.kept.released.extend(nodes);
         self
+    }
+
+    /// Returns the table that decomposes attention wherever a rule can, so that its products can be quantized.
+    pub(crate) fn with_split_attention(self) -> Self {
+        Self { splits_attention: true, ..self }
+    }
+
+    /// Whether a node is decomposed although a kernel computes it.
+    pub(crate) fn splits(&self, node: &ExportedNode) -> bool {
+        self.splits_attention && *node.target == *"aten.scaled_dot_product_attention.default"
     }
 
     /// Returns the table that lets every operator be decomposed.

@@ -51,6 +51,7 @@ pub use ops::pool::Pool;
 pub use ops::quantize::{Dequantize, Quantize};
 pub use ops::quantized_conv::QuantizedConvolution;
 pub use ops::quantized_linear::{QuantizedInput, QuantizedLinear};
+pub use ops::quantized_product::QuantizedProduct;
 pub use ops::quantized_sum::SumOfQuantized;
 pub use ops::relayout::{Permute, Relayout, Reshape};
 pub use ops::row_norm::RowNorm;

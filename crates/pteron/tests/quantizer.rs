@@ -81,3 +81,31 @@ fn the_budget_keeps_the_layers_with_the_most_noise_in_float() {
     let [quantized, all] = report.multiplications;
     assert!((1.0 - quantized as f64 / all as f64 - share).abs() < 1e-9, "{report:?}");
 }
+
+/// Quantizes an encoder layer with attention of two heads, on random inputs.
+fn quantized_attention(budget: f64) -> Quantized {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/archives/transformer/model.pt2");
+    let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(archive).unwrap());
+    let kernels = pteron::kernel_registry();
+    let table = OperatorTable::all(&kernels);
+    let compile =
+        |_: &str, options: &Options| compile::from_loader(&file, &table, options, &mut |_, _, _| {});
+    let sample = |seed: usize| {
+        let elements: Vec<f32> = (0..24).map(|i| ((i * 7 + seed * 13) % 31) as f32 / 8.0 - 2.0).collect();
+        vec![EValue::Tensor(Tensor::from_slice(&[3, 8], &elements).unwrap())]
+    };
+    let samples: Vec<_> = (0..8).map(sample).collect();
+    let options = Options { quantize: Some(Quantize::Static(BTreeMap::new())), ..Options::default() };
+    let quantizer = Quantizer::new(&file, options, pteron::load_options(), &compile).unwrap();
+    quantizer.with_float_budget(budget).run(&samples, QuantizationGoal::default(), &|_| {}).unwrap()
+}
+
+#[test]
+fn products_of_attention_are_quantized_where_the_outputs_stay_as_close() {
+    let whole = quantized_attention(0.0);
+    let [quantized, all] = whole.report.multiplications;
+    assert!(quantized == all && all > 0 && sqnr(&whole) > 30.0, "{:?}", whole.report);
+    let found = quantized_attention(1e-9);
+    assert!(sqnr(&found) >= sqnr(&whole), "{:?}", found.report);
+    assert!(found.report.spent.iter().all(|on| found.options.keep_float.contains(&on.name)));
+}

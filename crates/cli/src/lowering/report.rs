@@ -132,7 +132,8 @@ fn quantized_text(compiled: &Compiled) -> String {
     };
     let head = ["quantized", "operator", "error of weights"].map(str::to_owned).to_vec();
     let rows = layers.iter().map(|(method, layer)| {
-        let error = format!("{:.2} %", layer.weight_error * 100.0);
+        let of_weights = format!("{:.2} %", layer.weight_error * 100.0);
+        let error = if layer.weights > 0 { of_weights } else { "no weights".to_owned() };
         vec![format!("{}{}", prefix(method), layer.name), layer.target.clone(), error]
     });
     let mut text = format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0));
@@ -165,7 +166,7 @@ fn measured_text(report: &QuantizationReport) -> String {
     let mut text = format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<>>>", 0));
     if !report.spent.is_empty() {
         let head =
-            ["float within the budget", "multiplications", "SQNR if int8 alone"].map(str::to_owned).to_vec();
+            ["float for less noise", "multiplications", "SQNR if int8 alone"].map(str::to_owned).to_vec();
         let rows = report.spent.iter().map(|on| {
             let decibels = -10.0 * on.noise.max(f64::MIN_POSITIVE).log10();
             vec![on.name.clone(), format!("{:.1} %", on.multiplications * 100.0), format!("{decibels:.1} dB")]

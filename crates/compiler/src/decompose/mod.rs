@@ -177,7 +177,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             return Ok(Outcome::Replaced);
         }
         let is_taken = is_structural(&node.target) || table.select(cx.program, node).is_some();
-        if is_taken && !of_pairs {
+        if is_taken && !of_pairs && !table.splits(node) {
             return Ok(Outcome::Kept);
         }
         if let Some((When::NoKernel, rule)) = rule {

@@ -102,16 +102,16 @@ pub struct ValueObservation {
 /// The smallest and the largest element of values, by name.
 pub type ValueRanges = BTreeMap<String, (f32, f32)>;
 
-/// A linear layer, convolution or embedding that was quantized.
+/// A linear layer, convolution, embedding or product of two computed values that was quantized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedLayer {
     /// The node's name.
     pub name: String,
     /// The node's operator.
     pub target: String,
-    /// The root mean square of the weights' errors, relative to that of the weights.
+    /// The root mean square of the weights' errors, relative to that of the weights; 0 without weights.
     pub weight_error: f64,
-    /// The number of weights.
+    /// The number of weights; 0 for a product of two computed values.
     pub weights: u64,
     /// The number of multiplications in a call: see [`FloatNode::multiplications`].
     pub multiplications: u64,
@@ -174,7 +174,7 @@ pub(crate) fn expect_quantized<'o>(
             "8da4w quantizes products of float32 with constant weights whose rows are whole groups"
         }
         Quantize::Observe(_) | Quantize::ObserveErrors(_) | Quantize::Static(_) => {
-            "int8 quantizes convolutions and products of float32 with constant weights, and sums, products and means of values"
+            "int8 quantizes convolutions and products of float32, and sums, elementwise products and means of values"
         }
     };
     let left: Vec<String> = outcomes.flat_map(|outcome| &outcome.left).map(FloatNode::to_string).collect();
@@ -402,7 +402,11 @@ fn unquantized_node(
         return Some(float_node(program, node, KEPT));
     }
     if !program.constants.contains_key(&weight) {
-        return Some(float_node(program, node, "what it multiplies with is computed, no constant"));
+        let reason = match rows {
+            Some(_) => "what it multiplies with is computed, no constant",
+            None => "it multiplies computed values of another type than float32, or one with a constant",
+        };
+        return Some(float_node(program, node, reason));
     }
     if !is_float_constant(program, weight) {
         return Some(float_node(

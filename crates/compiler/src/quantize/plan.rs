@@ -14,6 +14,8 @@ pub(super) enum Role {
     Computes { bounded: bool },
     /// A layer whose input is quantized with a range that is found at run time, and whose result is float.
     Dynamic,
+    /// A product of two computed values, which are quantized with calibrated ranges: the second one's is symmetric. The result is float.
+    Multiplies,
     /// The node clamps the result of a node that computes.
     Bounds,
     /// The result consists of elements of the node's operands and has their scale.
@@ -24,14 +26,15 @@ pub(super) enum Role {
 
 impl Role {
     pub(super) fn computes(self) -> bool {
-        matches!(self, Self::Computes { .. } | Self::Dynamic)
+        matches!(self, Self::Computes { .. } | Self::Dynamic | Self::Multiplies)
     }
 }
 
 /// Which nodes and values are quantized.
 ///
 /// Int8 values pay where they go from one quantized node to the next. A node that float values surround gains nothing from a calibrated
-/// range: a layer's input is quantized at run time, and its result stays float; other nodes stay float.
+/// range: a layer's input is quantized at run time, and its result stays float; other nodes stay float. Products of two computed values
+/// are the exception: what they save exceeds what it takes to quantize their operands.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) roles: Vec<Role>,
@@ -39,6 +42,8 @@ pub(super) struct Plan {
     pub(super) values: Vec<VarId>,
     /// Those of them that are results of quantized nodes.
     pub(super) results: HashSet<VarId>,
+    /// Those whose zero point is 0, so that a product with them needs no sums of rows.
+    symmetric: HashSet<VarId>,
     /// Union-find links between values that share a scale.
     groups: HashMap<VarId, VarId>,
 }
@@ -81,6 +86,11 @@ impl Plan {
             };
             let role = match (out, &operands) {
                 (Some(out), Some(_)) if is_candidate(out) && exempt.dynamic.contains(&index) => Role::Dynamic,
+                (Some(out), Some(operands)) if multiplies(node, operands) && !keep.contains(&out) => {
+                    quantized.extend(operands);
+                    plan.symmetric.extend(node.arg("mat2").and_then(Argument::var));
+                    Role::Multiplies
+                }
                 (Some(out), Some(operands)) if is_candidate(out) => {
                     let bounded = sole_user(out).is_some_and(is_clamp);
                     if bounded {
@@ -147,6 +157,11 @@ impl Plan {
         nodes.filter_map(|(node, _)| unquantized_node(program, node, None, keep)).collect()
     }
 
+    /// The values whose scale a product's second operand shares, by the root of their group.
+    pub(super) fn symmetric_groups(&self) -> HashSet<VarId> {
+        self.symmetric.iter().map(|&var| self.group_root(var)).collect()
+    }
+
     pub(super) fn group_root(&self, mut var: VarId) -> VarId {
         while let Some(&next) = self.groups.get(&var).filter(|next| **next != var) {
             var = next;
@@ -186,6 +201,11 @@ fn is_quantizable(program: &ExportedProgram, node: &ExportedNode) -> bool {
         "aten.mean.dim" => matches!(node.arg("keepdim"), Some(Argument::Bool(true))),
         _ => false,
     }
+}
+
+/// Whether a node multiplies two computed matrices, or batches of them.
+fn multiplies(node: &ExportedNode, activations: &[VarId]) -> bool {
+    matches!(&*node.target, "aten.mm.default" | "aten.bmm.default") && activations.len() == 2
 }
 
 fn is_clamp(node: &ExportedNode) -> bool {
@@ -238,6 +258,26 @@ mod tests {
         let nodes = format!("  %r: float32[1, 2] = aten.relu.default(self=%h)\n{SECOND}");
         let computes = |bounded| Role::Computes { bounded };
         assert_eq!(roles(&nodes, "%y"), [computes(true), Role::Bounds, computes(false)]);
+    }
+
+    #[test]
+    fn products_of_computed_values_quantize_their_operands() {
+        let product = |other: &str| {
+            format!(
+                "  %t: float32[2, 1] = aten.permute.default(self=%x, dims=[1, 0])
+  %p: float32[2, 2] = aten.mm.default(self=%t, mat2={other})
+"
+            )
+        };
+        assert_eq!(roles(&product("%h"), "%p"), [Role::Dynamic, Role::Left, Role::Multiplies]);
+        let nodes = format!(
+            "{}  %r: float32[2, 2] = aten.relu.default(self=%p)\n  %y: float32[2, 2] = aten.linear.default(input=%r, weight=%w, bias=None)\n",
+            product("%h")
+        );
+        assert_eq!(
+            roles(&nodes, "%y"),
+            [Role::Dynamic, Role::Left, Role::Multiplies, Role::Left, Role::Dynamic]
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Static quantization of values to int8, by calibrated ranges.
 
-use super::layers::{quantize_by_channel, weight_axis};
+use super::layers::{layer_summary, quantize_by_channel, weight_axis};
 use super::plan::{Plan, Role};
 use super::{
     Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, dynamic, equalize, floats,
@@ -58,7 +58,7 @@ pub(super) fn quantize(
     let mut known = dynamic::Known::new();
     for (mut node, role) in old.into_iter().zip(&plan.roles) {
         for var in node.operands().collect::<Vec<_>>() {
-            let wanted = matches!(role, Role::Computes { .. } | Role::Moves);
+            let wanted = matches!(role, Role::Computes { .. } | Role::Moves | Role::Multiplies);
             if let Some(&(scale, zero)) =
                 affine.get(&var).filter(|_| wanted && !dequantized.contains_key(&var))
             {
@@ -87,6 +87,9 @@ pub(super) fn quantize(
         }
         if role.computes() {
             outcome.nodes.push(program.node_name(&node));
+        }
+        if *role == Role::Multiplies {
+            outcome.layers.push(layer_summary(program, &node, 0.0));
         }
         if let (true, Some((weight, axis))) = (role.computes(), weight_axis(program, &node)) {
             let given = scheme.weights.get(&program.node_name(&node)).map(|given| &**given);
@@ -155,12 +158,17 @@ pub(super) fn affine_parameters(
         let range = shared.entry(plan.group_root(var)).or_insert((0.0, 0.0));
         *range = (range.0.min(low), range.1.max(high));
     }
-    let affine = |(low, high): (f32, f32)| {
+    let symmetric = plan.symmetric_groups();
+    let affine = |root: VarId| {
+        let (low, high) = shared[&root];
+        if symmetric.contains(&root) {
+            return ((high.max(-low) / 127.0).max(LEAST_SCALE), 0);
+        }
         let scale = ((high - low) / 255.0).max(LEAST_SCALE);
         let zero = (-128.0 - (low / scale).round_ties_even()).clamp(-128.0, 127.0);
         (scale, zero as i32)
     };
-    Ok(plan.values.iter().map(|&var| (var, affine(shared[&plan.group_root(var)]))).collect())
+    Ok(plan.values.iter().map(|&var| (var, affine(plan.group_root(var)))).collect())
 }
 
 /// Quantizes a value to int8 and dequantizes it again.

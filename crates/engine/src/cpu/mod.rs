@@ -29,6 +29,7 @@ mod prepared;
 mod quantize;
 mod quantized_conv;
 mod quantized_linear;
+mod quantized_product;
 mod quantized_sum;
 mod relayout;
 mod row_norm;

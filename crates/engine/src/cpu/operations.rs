@@ -20,6 +20,7 @@ use crate::ops::pool::Pool;
 use crate::ops::quantize::{Dequantize, Quantize};
 use crate::ops::quantized_conv::QuantizedConvolution;
 use crate::ops::quantized_linear::QuantizedLinear;
+use crate::ops::quantized_product::QuantizedProduct;
 use crate::ops::quantized_sum::SumOfQuantized;
 use crate::ops::relayout::{Permute, Relayout, Reshape};
 use crate::ops::row_norm::RowNorm;
@@ -54,6 +55,7 @@ const OPERATIONS: &[LowerFn] = &[
     lower_fn::<Quantize>(),
     lower_fn::<QuantizedConvolution>(),
     lower_fn::<QuantizedLinear>(),
+    lower_fn::<QuantizedProduct>(),
     lower_fn::<Relayout>(),
     lower_fn::<Reshape>(),
     lower_fn::<RowNorm>(),

@@ -17,6 +17,7 @@ pub(crate) mod pool;
 pub(crate) mod quantize;
 pub(crate) mod quantized_conv;
 pub(crate) mod quantized_linear;
+pub(crate) mod quantized_product;
 pub(crate) mod quantized_sum;
 pub(crate) mod relayout;
 pub(crate) mod row_norm;

@@ -5,11 +5,13 @@
 //! | `dequantize(quantize(x))`, parameters known | [`Quantize`], [`Dequantize`] |
 //! | a matrix multiplication or convolution of a dequantized input with dequantized constant weights | [`QuantizedLinear`], [`QuantizedConvolution`] of the quantized values |
 //! | a matrix multiplication of a dynamically quantized input (per tensor or per row), a convolution of one (per tensor) | [`QuantizedLinear`], [`QuantizedConvolution`] of the f32 input |
+//! | a product of two dequantized values, the second with the zero point 0 | [`QuantizedProduct`] of the quantized values |
 //! | the quantization of such a result | its `output` |
 //!
 //! The operations accumulate exactly, whereas the program rounds in f32: a requantized result may differ by one where
 //! it falls between two quantized values.
 
+use super::quantized_product;
 use super::rule::{Match, Pattern, any, call, number, operation, reshaped, result};
 use crate::fold::before_transpose;
 use crate::graph::{Constant, Graph, NodeId, ValueId, add_constant, meaning, single_use_producer};
@@ -19,6 +21,7 @@ use crate::ops::linear::Linear;
 use crate::ops::quantize::{Dequantize, Quantize};
 use crate::ops::quantized_conv::QuantizedConvolution;
 use crate::ops::quantized_linear::{QuantizedInput, QuantizedLinear};
+use crate::ops::quantized_product::QuantizedProduct;
 use crate::ops::relayout::Reshape;
 use pteron_ir::Kind;
 use pteron_kernels::compute::{Activation, Affine, PackedWeights, Quantization, QuantizedConv, WeightBits};
@@ -133,6 +136,8 @@ pub(super) fn run(graph: &mut Graph) {
             quantize_product(graph, node, &linear);
         } else if let Some(&conv) = as_op::<Convolution>(graph, node) {
             quantize_convolution(graph, node, &conv);
+        } else {
+            quantized_product::rewrite(graph, node);
         }
     }
 }
@@ -324,6 +329,10 @@ fn with_quantized_output(
     if let Some(&linear) = as_op::<QuantizedLinear>(graph, node) {
         let output = Some(output(linear.output, linear.activation)?);
         return Some(OpKind::arc(QuantizedLinear { output, ..linear }));
+    }
+    if let Some(&product) = as_op::<QuantizedProduct>(graph, node) {
+        let output = Some(output(product.output, Activation::Identity)?);
+        return Some(OpKind::arc(QuantizedProduct { output, ..product }));
     }
     let conv = *as_op::<QuantizedConvolution>(graph, node)?;
     let output = Some(output(conv.output, conv.conv.activation)?);

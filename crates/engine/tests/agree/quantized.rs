@@ -150,6 +150,28 @@ fn dynamically_quantized_convolutions() {
     }
 }
 
+/// Products of two computed matrices run on the quantized values if the second zero point is 0.
+#[test]
+fn products_of_quantized_values() {
+    for (zero, steps) in [(0, 4), (3, 7)] {
+        let mut both = Both::new(2);
+        let (m, k, n) = (9, 40, 21);
+        let (a, b) = (both.input(&[3, m, k], 1), both.input(&[3, k, n], 2));
+        let a = fake_quantize(&mut both, a, 0.01, -7, &[3, m, k]);
+        let b = fake_quantize(&mut both, b, 0.01, zero, &[3, k, n]);
+        let y = both.call("aten::bmm.out", &[value(a), value(b)], &[3, m, n]).unwrap();
+        let y = fake_quantize(&mut both, y, 0.05, 4, &[3, m, n]);
+        // Two quantizations, the product, dequantization; otherwise, the operands are dequantized and the result is quantized.
+        assert_eq!(both.check(&[y], 0.051), steps, "zero point {zero}");
+    }
+    let mut both = Both::new(2);
+    let (a, b) = (both.input(&[5, 70], 1), both.input(&[70, 6], 2));
+    let a = fake_quantize(&mut both, a, 0.01, 100, &[5, 70]);
+    let b = fake_quantize(&mut both, b, 0.01, 0, &[70, 6]);
+    let y = both.call("aten::mm.out", &[value(a), value(b)], &[5, 6]).unwrap();
+    assert_eq!(both.check(&[y], 1e-4), 3);
+}
+
 /// Transposed weights that are read by matrix multiplications only, by others as well, by others only, and by an
 /// `addmm` whose bias does not fit a [`Linear`](pteron_engine::Linear).
 #[test]

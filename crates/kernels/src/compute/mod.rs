@@ -40,7 +40,10 @@ pub use math::{
 };
 pub use packed_weights::{PackedWeightsReader, WeightBytes, weight_layout};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
-pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
+pub use qgemm::{
+    PackedWeights, QuantizedEpilogue, QuantizedMatrices, QuantizedOut, QuantizedRows, WeightBits, Weights,
+    qgemm, qgemm_batch,
+};
 pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row};
 pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{

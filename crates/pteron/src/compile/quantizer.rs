@@ -1,6 +1,7 @@
 //! Quantization that measures the outputs of the program that it compiles, and reaches a goal by keeping nodes in float.
 
 mod goal;
+mod products;
 mod search;
 
 pub use goal::QuantizationGoal;
@@ -37,7 +38,8 @@ pub struct QuantizationReport {
     pub samples: usize,
     /// How close the outputs are to those of the float program, over all samples.
     pub outputs: Vec<OutputComparison>,
-    /// The layers that stay float within the budget: the one with the most noise for its multiplications first.
+    /// The layers that stay float: products of two computed values, and the layers within the budget, those with the most noise for their
+    /// multiplications first.
     pub spent: Vec<SpentOn>,
     /// For each quantized node that was measured alone, the most sensitive one first: how close the outputs are if only it is quantized.
     pub alone: Vec<(String, Vec<OutputComparison>)>,
@@ -51,7 +53,7 @@ pub struct QuantizationReport {
     pub seconds: [f64; 2],
 }
 
-/// A layer that stays float within the budget.
+/// A layer that stays float within the budget, or a product of two computed values that does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpentOn {
     /// The name of the layer's node.
@@ -163,7 +165,8 @@ impl<'q> Quantizer<'q> {
         };
         let (mut kept, mut alone, mut spent) = (Vec::new(), Vec::new(), Vec::new());
         if matches!(self.options.quantize, Some(Quantize::Static(_))) && self.float_budget > 0.0 {
-            (attempt, spent) = run.spend_float_budget(attempt)?;
+            (attempt, spent) = run.keep_noisy_products(attempt)?;
+            (attempt, spent) = run.spend_float_budget(attempt, spent)?;
             kept.extend(spent.iter().map(|on| on.name.clone()));
         }
         if !goal.is_reached_with_margin(&attempt) {

@@ -76,6 +76,7 @@ const KINDS: &[Row] = &[
     row::<pteron_engine::Quantize>(),
     row::<pteron_engine::QuantizedConvolution>(),
     row::<pteron_engine::QuantizedLinear>(),
+    row::<pteron_engine::QuantizedProduct>(),
     row::<pteron_engine::Relayout>(),
     row::<pteron_engine::Reshape>(),
     row::<pteron_engine::RowNorm>(),

@@ -7,8 +7,8 @@ use super::text::{activation_text, parse_activation};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{
-    Graph, NodeId, Quantization, QuantizedConvolution, QuantizedInput, QuantizedLinear, SumOfQuantized,
-    WeightBits,
+    Graph, NodeId, Quantization, QuantizedConvolution, QuantizedInput, QuantizedLinear, QuantizedProduct,
+    SumOfQuantized, WeightBits,
 };
 use pteron_kernels::compute::QuantizedSum;
 
@@ -114,6 +114,24 @@ impl Stored for QuantizedConvolution {
             false => QuantizedInput::Quantized(read_affine(fields, INPUT)?),
         };
         Ok(Self { conv: read_conv(fields)?, input, output: read_output(fields)? })
+    }
+}
+
+impl Stored for QuantizedProduct {
+    const KERNEL: &'static str = "pteron.quantized_product";
+
+    fn write(&self, record: &mut Record) {
+        write_affine(record, INPUT, &self.left);
+        record.float("right_scale", self.right_scale);
+        write_output(record, self.output.as_ref());
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self {
+            left: read_affine(fields, INPUT)?,
+            right_scale: fields.float("right_scale")?,
+            output: read_output(fields)?,
+        })
     }
 }
 

@@ -39,6 +39,7 @@ mod avx2_columns;
 mod avx512vnni;
 #[cfg(target_arch = "x86_64")]
 mod avxvnni;
+mod batch;
 pub(crate) mod columns;
 #[cfg(target_arch = "aarch64")]
 mod dotprod;
@@ -63,6 +64,7 @@ mod x86;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{QuantizedMatrices, qgemm_batch};
 pub use epilogue::{QuantizedEpilogue, QuantizedOut};
 pub use pack::{PackedWeights, WeightBits, Weights};
 

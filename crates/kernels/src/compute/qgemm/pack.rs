@@ -117,10 +117,28 @@ impl PackedWeights {
         Ok(packed)
     }
 
+    /// Packs another matrix of 8-bit values in the memory of this one, with the same scales.
+    ///
+    /// # Panics
+    /// If the matrix has other sizes, or this one has several groups or values of 4 bits.
+    pub(super) fn repack(&mut self, quantized: MatRef<'_, i8>) {
+        assert_eq!((quantized.rows(), quantized.cols()), (self.k, self.n), "sizes of a matrix to pack");
+        assert!(self.group_count() == 1 && self.bits == WeightBits::Eight, "groups or values of 4 bits");
+        self.without_least = false;
+        self.fill(quantized, self.depth());
+    }
+
     fn fill(&mut self, quantized: MatRef<'_, i8>, depth: usize) {
         let panel = self.panel_bytes(depth);
         if quantized.row_stride() == 1 {
             return self.fill_from_columns(quantized, panel);
+        }
+        if quantized.col_stride() == 1 && self.bits == WeightBits::Eight && self.group_count() == 1 {
+            return match self.adjacent {
+                2 => self.fill_from_rows::<2>(quantized, panel),
+                8 => self.fill_from_rows::<8>(quantized, panel),
+                _ => self.fill_from_rows::<4>(quantized, panel),
+            };
         }
         let (rs, groups, adjacent) = (quantized.row_stride(), self.group_count(), self.adjacent);
         for j in 0..self.n {
@@ -147,6 +165,26 @@ impl PackedWeights {
                 let at = scale_index(groups, g, j);
                 self.sums[at] = sum;
             }
+        }
+    }
+
+    /// Like [`Self::fill`], but for one group of 8-bit values with contiguous rows, of which `N` are adjacent.
+    fn fill_from_rows<const N: usize>(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
+        for first in (0..self.n).step_by(PANEL) {
+            let columns = PANEL.min(self.n - first);
+            let mut sums = [0; PANEL];
+            let data = &mut self.data[first / PANEL * panel..][..panel];
+            for (block, i) in data.chunks_exact_mut(N * PANEL).zip((0..self.k).step_by(N)) {
+                for r in 0..N.min(self.k - i) {
+                    let row = &quantized.data_from(i + r, first)[..columns];
+                    let to = block.as_chunks_mut::<N>().0;
+                    for ((to, sum), &x) in to.iter_mut().zip(&mut sums).zip(row) {
+                        to[r] = x as u8;
+                        *sum += i32::from(x);
+                    }
+                }
+            }
+            self.sums[first..][..columns].copy_from_slice(&sums[..columns]);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::goal::missed_goal_message;
 use super::{Attempt, QuantizationGoal, Run, SpentOn, mean_sqnr};
+use pteron_compiler::QuantizedLayer;
 use pteron_toolbox::comparison::OutputComparison;
 use pteron_toolbox::{Error, Result};
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ const MAX_SPENT: usize = 8;
 /// The least share of an output's noise that such a layer adds if quantized alone.
 const LEAST_RATIO: f64 = 0.02;
 /// How much the mean ratio must rise for a layer to stay float, in decibels.
-const LEAST_GAIN: f64 = 0.1;
+pub(super) const LEAST_GAIN: f64 = 0.1;
 /// The number of samples on which a layer is measured alone, at most.
 const SAMPLES_ALONE: usize = 8;
 
@@ -21,19 +22,28 @@ pub(super) struct Sensitivity {
     /// The outputs if only this node is quantized.
     pub(super) outputs: Vec<OutputComparison>,
     /// The largest share of noise that this node adds to an output if quantized alone.
-    noise: f64,
-    multiplications: u64,
+    pub(super) noise: f64,
+    pub(super) multiplications: u64,
 }
 
 impl Run<'_> {
     /// Measures each layer of at most `most` multiplications that the attempt quantizes alone, and sorts them: first those with the most
     /// noise for the multiplications that they save.
     pub(super) fn sensitivity(&mut self, attempt: &Attempt, most: u64) -> Result<Vec<Sensitivity>> {
+        self.sensitivity_of(attempt, |layer| layer.multiplications <= most)
+    }
+
+    /// As [`Self::sensitivity`], for the layers that pass a test.
+    pub(super) fn sensitivity_of(
+        &mut self,
+        attempt: &Attempt,
+        test: impl Fn(&QuantizedLayer) -> bool,
+    ) -> Result<Vec<Sensitivity>> {
         let quantizer = self.quantizer;
         let summary = quantizer.summary(&attempt.compiled);
         let step = self.samples.len().div_ceil(SAMPLES_ALONE).max(1);
         let mut measured = Vec::new();
-        for layer in summary.layers.iter().filter(|layer| layer.multiplications <= most) {
+        for layer in summary.layers.iter().filter(|layer| test(layer)) {
             let name = &layer.name;
             let outputs = match self.alone.get(name) {
                 Some(outputs) => outputs.clone(),
@@ -52,9 +62,13 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Keeps layers with the most noise for their multiplications in float, as far as the budget allows: of multiplications, and of weights, so
+    /// Keeps layers with the most noise for their multiplications in float beside those in `spent`, as far as the budget allows: of multiplications, and of weights, so
     /// that the file stays small. Each of them must bring the outputs closer, and no output farther.
-    pub(super) fn spend_float_budget(&mut self, mut attempt: Attempt) -> Result<(Attempt, Vec<SpentOn>)> {
+    pub(super) fn spend_float_budget(
+        &mut self,
+        mut attempt: Attempt,
+        mut spent: Vec<SpentOn>,
+    ) -> Result<(Attempt, Vec<SpentOn>)> {
         let quantizer = self.quantizer;
         let summary = quantizer.summary(&attempt.compiled).clone();
         let of_float: u64 = summary.float.iter().map(|node| node.multiplications).sum();
@@ -63,14 +77,14 @@ impl Run<'_> {
             summary.layers.iter().map(|layer| (layer.name.as_str(), layer.weights)).collect();
         let share = |of: u64| (quantizer.float_budget.clamp(0.0, 1.0) * of as f64) as u64;
         let (mut left, mut left_weights) = (share(all), share(weights.values().sum()));
-        let mut spent: Vec<SpentOn> = Vec::new();
+        let most = spent.len() + MAX_SPENT;
         for node in self.sensitivity(&attempt, left)? {
             let of_node = weights.get(node.name.as_str()).copied().unwrap_or(0);
             // Tables of embeddings multiply nothing, and stay small.
             let fits = (1..=left).contains(&node.multiplications) && of_node <= left_weights;
             let ratios =
                 node.outputs.iter().zip(&attempt.outputs).map(|(alone, all)| noise(alone) / noise(all));
-            if !fits || spent.len() == MAX_SPENT || ratios.fold(0.0, f64::max) < LEAST_RATIO {
+            if !fits || spent.len() == most || ratios.fold(0.0, f64::max) < LEAST_RATIO {
                 continue;
             }
             let kept = spent.iter().map(|on| on.name.clone()).chain([node.name.clone()]).collect();

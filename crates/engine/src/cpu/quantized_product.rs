@@ -1,0 +1,53 @@
+//! Products of two computed quantized matrices.
+
+use super::lowering::{Lower, Lowered, Lowering};
+use super::step::{Step, Writes, only_output};
+use crate::ops::quantized_product::QuantizedProduct;
+use pteron_kernels::compute::{Isa, MatMut, QuantizedMatrices, QuantizedOut, QuantizedRows, qgemm_batch};
+use pteron_operator::{Error, KernelContext, Result};
+use pteron_tensor::{ScalarType, TensorView};
+
+impl Lower for QuantizedProduct {
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (count, k, n) = match **node.input(1)?.sizes() {
+            [k, n] => (1, k, n),
+            [count, k, n] => (count, k, n),
+            _ => return Err(Error::invalid("an operand of a quantized product is no batch of matrices")),
+        };
+        let rows = node.output(0)?.numel() / n.max(1);
+        let step = ProductStep { spec: *self, count, sizes: (rows, k, n), isa: node.isa() };
+        Ok(Lowered::step(step, [0, 1]))
+    }
+}
+
+struct ProductStep {
+    spec: QuantizedProduct,
+    /// The number of products.
+    count: usize,
+    /// The number of rows of all products, the inner size, and the number of columns.
+    sizes: (usize, usize, usize),
+    isa: Isa,
+}
+
+impl Step for ProductStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (a, out) = (&reads[0], only_output(&mut writes)?);
+        let (rows, k, n) = self.sizes;
+        let a = QuantizedRows::new(a.bytes(), a.dtype() == ScalarType::Char, rows, k, self.spec.left);
+        let b = QuantizedMatrices {
+            values: reads[1].storage::<i8>()?,
+            scale: self.spec.right_scale,
+            count: self.count,
+        };
+        let to = match self.spec.output {
+            Some(q) => QuantizedOut::Quantized(MatMut::new(out.bytes_mut(), rows, n), q),
+            None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, rows, n)),
+        };
+        Ok(qgemm_batch(ctx.pool(), self.isa, a, b, to)?)
+    }
+}

@@ -1,0 +1,43 @@
+//! Products of two dequantized matrices, as in attention: they run on the quantized values.
+
+use crate::graph::{Graph, NodeId, ValueId, meaning};
+use crate::operation::{OpKind, producer_as};
+use crate::ops::quantize::Dequantize;
+use crate::ops::quantized_product::QuantizedProduct;
+use pteron_kernels::compute::{Affine, PackedWeights};
+use pteron_operator::Meaning;
+use pteron_tensor::ScalarType;
+
+/// Rewrites a product of two dequantized values, of which the second has the zero point 0, to one of the quantized values.
+pub(super) fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
+    let (&[a, b], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
+    let ((left, left_affine), (right, right_affine)) = (source(graph, a)?, source(graph, b)?);
+    let is_product = match meaning(graph, node)? {
+        Meaning::BatchMatMul => true,
+        Meaning::MatMul(product) => {
+            (product.x, product.weights, product.out_major, product.bias) == (0, 1, false, None)
+        }
+        _ => false,
+    };
+    let [of_left, of_right, of_out] = [left, right, out].map(|v| graph.meta(v));
+    let is_plain = [of_left, of_right, of_out].iter().all(|meta| meta.dim_order().is_contiguous());
+    let fits = match (&**of_left.sizes(), &**of_right.sizes(), &**of_out.sizes()) {
+        (&[m, k], &[rows, n], out) => k == rows && out == [m, n],
+        (&[batch, m, k], &[count, rows, n], out) => batch == count && k == rows && out == [batch, m, n],
+        _ => false,
+    };
+    let inner = of_left.sizes().last().copied().unwrap_or(0);
+    let types = of_right.dtype() == ScalarType::Char && of_out.dtype() == ScalarType::Float;
+    let is_supported =
+        is_product && is_plain && fits && types && right_affine.zero == 0 && inner <= PackedWeights::MAX_ROWS;
+    is_supported.then_some(())?;
+    let product = QuantizedProduct { left: left_affine, right_scale: right_affine.scale, output: None };
+    graph.rewrite(node, OpKind::arc(product), &[left, right]);
+    Some(())
+}
+
+/// The quantized value of a dequantized one with the same sizes, and its scale and zero point.
+fn source(graph: &Graph, value: ValueId) -> Option<(ValueId, Affine)> {
+    let (node, &Dequantize(affine)) = producer_as(graph, value)?;
+    Some((*graph.node(node).inputs().first()?, affine))
+}
