@@ -302,7 +302,7 @@ impl Pixels<'_> {
         ch: usize,
     ) {
         let left = self.channels - ch;
-        let is_full = left >= V * S::LANES;
+        let is_full = V > 1 || left >= S::LANES;
         // SAFETY: at least `left` elements are in bounds, or `V` whole vectors.
         let load = |p: *const f32, v: usize| unsafe {
             let p = p.wrapping_add(v * S::LANES);

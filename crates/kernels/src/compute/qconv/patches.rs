@@ -19,6 +19,12 @@ impl Fill for Patches<'_> {
         RowLayout::rows(k)
     }
 
+    fn in_place(&self) -> Option<&[u8]> {
+        let Input { p, x, flip, .. } = self.input;
+        let is_pointwise = p.tap_count() == 1 && p.stride == [1; 3] && p.padding == [0; 3];
+        (flip == 0 && self.groups == 1 && is_pointwise).then_some(x)
+    }
+
     fn fill_block(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
         let Input { p, frame, .. } = self.input;
         let channels = p.in_channels / self.groups;

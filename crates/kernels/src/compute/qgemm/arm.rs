@@ -4,6 +4,7 @@ use super::super::gemm::tile::repeat;
 use super::pack::PANEL;
 use super::tile::Args;
 use std::arch::aarch64::*;
+use std::arch::asm;
 
 /// The number of columns of a vector of sums.
 pub(super) const COLUMNS: usize = 4;
@@ -20,6 +21,16 @@ pub(super) fn group_of_panel(args: &Args<'_>, group: usize, four: bool) -> *cons
 #[inline(always)]
 pub(super) fn row(args: &Args<'_>, row: usize, at: usize) -> *const i8 {
     args.a.as_ptr().cast::<i8>().wrapping_add(row * args.a_step + at)
+}
+
+/// `p`, in a register of its own: the compiler no longer knows how it was computed, and computes it no more than once.
+#[inline(always)]
+pub(super) fn in_register(mut p: *const i8) -> *const i8 {
+    // SAFETY: no instruction.
+    unsafe {
+        asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags));
+    }
+    p
 }
 
 /// Four bytes in each lane.

@@ -30,6 +30,9 @@ impl Microkernel for DotProd {
     fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         Some(columns)
     }
+    fn reads_in_place(&self) -> bool {
+        true
+    }
     unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
         // SAFETY: as the caller promises.
         unsafe { tiles(args) }
@@ -109,19 +112,24 @@ pub(super) unsafe fn tile<const MR: usize, const FOUR: bool>(args: &mut Args<'_>
                 };
             }
             macro_rules! rows {
-                ($from:ident, $load:path) => {{
+                ($from:ident, $bytes:literal, $load:path) => {{
                     let mut a = [vdupq_n_s8(0); MR];
                     repeat!(MR, [0 1 2 3 4 5], i => {
-                        a[i] = $load($from.wrapping_add(i * args.a_step));
+                        a[i] = $load($from[i]);
+                        $from[i] = $from[i].wrapping_add($bytes);
                     });
                     a
                 }};
             }
             for &segment in args.segments {
-                let mut from = arm::row(args, row, segment + group * args.k);
-                let mut left = args.k;
-                while left >= 16 {
-                    let a = rows!(from, vld1q_s8);
+                let mut from = [std::ptr::null(); MR];
+                let mut next = arm::row(args, row, segment + group * args.k);
+                repeat!(MR, [0 1 2 3 4 5], i => {
+                    from[i] = arm::in_register(next);
+                    next = from[i].wrapping_add(args.a_step);
+                });
+                for _ in 0..args.k / 16 {
+                    let a = rows!(from, 16, vld1q_s8);
                     block!(a, 0, 1);
                     if FOUR {
                         block!(a, 2, 3);
@@ -130,25 +138,23 @@ pub(super) unsafe fn tile<const MR: usize, const FOUR: bool>(args: &mut Args<'_>
                         block!(a, 2, 2);
                         block!(a, 3, 3);
                     }
-                    (from, left) = (from.wrapping_add(16), left - 16);
                 }
+                let left = args.k % 16;
                 if FOUR {
-                    while left > 0 {
-                        let a = rows!(from, load_eight);
+                    for _ in 0..left.div_ceil(8) {
+                        let a = rows!(from, 8, load_eight);
                         block!(a, 0, 1);
-                        (from, left) = (from.wrapping_add(8), left.saturating_sub(8));
                     }
-                }
-                if !FOUR && left >= 8 {
-                    let a = rows!(from, load_eight);
-                    block!(a, 0, 0);
-                    block!(a, 1, 1);
-                    (from, left) = (from.wrapping_add(8), left - 8);
-                }
-                while !FOUR && left > 0 {
-                    let a = rows!(from, load_four);
-                    block!(a, 0, 0);
-                    (from, left) = (from.wrapping_add(4), left.saturating_sub(4));
+                } else {
+                    if left >= 8 {
+                        let a = rows!(from, 8, load_eight);
+                        block!(a, 0, 0);
+                        block!(a, 1, 1);
+                    }
+                    for _ in 0..(left % 8).div_ceil(4) {
+                        let a = rows!(from, 4, load_four);
+                        block!(a, 0, 0);
+                    }
                 }
             }
             arm::store_sums::<MR>(args, group, row, &sums);

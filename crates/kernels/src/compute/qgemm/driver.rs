@@ -23,6 +23,8 @@ use std::ops::Range;
 const BLOCK_BYTES: usize = 512 << 10;
 /// The same for rows that are widened to 16 bits after.
 const NARROW_BLOCK_BYTES: usize = 128 << 10;
+/// Rows whose distance is a multiple of this number of bytes evict each other from the cache.
+const EVICTING_STEP: usize = 2048;
 /// The number of rows of a task is a multiple of this.
 const ROW_UNIT: usize = 32;
 /// The number of panels of a task is a multiple of this.
@@ -55,6 +57,10 @@ pub(crate) trait Fill: Sync {
     /// The number of bytes that any block of `rows` rows takes, including what tiles read past its end.
     fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>, size: usize) -> usize {
         self.block_rows(0..rows, layout, size).len().next_multiple_of(MAX_ROWS) * layout.step
+    }
+    /// All rows, one after the other, if [`Self::fill_block`] would only copy them.
+    fn in_place(&self) -> Option<&[u8]> {
+        None
     }
     /// Writes the rows of a block, laid out as [`Self::layout`] says, with its row `step`. Bytes between the rows may
     /// be overwritten.
@@ -182,16 +188,21 @@ impl Job<'_> {
             while first < rows.end {
                 let block = self.fill.block_rows(first..rows.end, &layout, size);
                 first = block.end;
-                self.fill.fill_block(block.clone(), layout.step, a);
-                let a = if words {
-                    let read = layout.bytes_read(kernel.kernel().rows_written(block.len()));
-                    let len =
-                        read.unwrap_or_else(|| self.fill.block_bytes(block.len(), &layout, size)).min(a_len);
-                    let to = &mut bytemuck::cast_slice_mut(wide)[..len];
-                    dispatch(self.isa, WidenRows { rows: &a[..len], out: to });
-                    Rows { bytes: wide, words }
+                let (a, layout) = if let Some(bytes) = self.block_in_place(kernel.kernel(), &block) {
+                    (Rows { bytes, words }, RowLayout { step: self.b.rows(), ..layout })
                 } else {
-                    Rows { bytes: a, words }
+                    self.fill.fill_block(block.clone(), layout.step, a);
+                    if words {
+                        let read = layout.bytes_read(kernel.kernel().rows_written(block.len()));
+                        let len = read
+                            .unwrap_or_else(|| self.fill.block_bytes(block.len(), &layout, size))
+                            .min(a_len);
+                        let to = &mut bytemuck::cast_slice_mut(wide)[..len];
+                        dispatch(self.isa, WidenRows { rows: &a[..len], out: to });
+                        (Rows { bytes: wide, words }, layout)
+                    } else {
+                        (Rows { bytes: a, words }, layout)
+                    }
                 };
                 let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
                 let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
@@ -206,6 +217,16 @@ impl Job<'_> {
                 );
             }
         });
+    }
+
+    /// The bytes from the first row of a block on, if its rows can be read in place: all that the tiles read is there,
+    /// and the rows do not evict each other from the cache.
+    fn block_in_place(&self, kernel: SupportedKernel, rows: &Range<usize>) -> Option<&[u8]> {
+        let (all, k) = (self.fill.in_place().filter(|_| kernel.reads_in_place())?, self.b.rows());
+        let unit = if self.b.bits() == WeightBits::Four { 8 } else { kernel.adjacent_rows() };
+        let end = rows.start.checked_add(kernel.rows_written(rows.len()))?.checked_mul(k)?;
+        let fits = k.is_multiple_of(unit) && !k.is_multiple_of(EVICTING_STEP) && end <= all.len();
+        fits.then(|| &all[rows.start * k..])
     }
 
     fn compute_block(

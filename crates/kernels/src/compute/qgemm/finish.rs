@@ -301,7 +301,13 @@ impl Finish<'_> {
                 };
                 match rounding {
                     Some(rounding) if rounding.is_signed() => {
-                        for row in 0..rows {
+                        let mut row = 0;
+                        while row + 2 <= rows {
+                            to.store_rounded::<S, true>(s, (row, col), results(row), &rounding);
+                            to.store_rounded::<S, true>(s, (row + 1, col), results(row + 1), &rounding);
+                            row += 2;
+                        }
+                        if row < rows {
                             to.store_rounded::<S, true>(s, (row, col), results(row), &rounding);
                         }
                     }

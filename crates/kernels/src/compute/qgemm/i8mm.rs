@@ -3,7 +3,7 @@
 
 use super::super::gemm::tile::repeat;
 use super::super::isa::Feature;
-use super::arm::{self, COLUMNS, VECTORS};
+use super::arm::{self, COLUMNS, VECTORS, load_eight};
 use super::columns::{Columns, QUAD};
 use super::dotprod;
 use super::pack::PANEL;
@@ -34,6 +34,9 @@ impl Microkernel for I8mm {
     }
     fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         dotprod::DotProd.column_function()
+    }
+    fn reads_in_place(&self) -> bool {
+        true
     }
     unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
         // SAFETY: as the caller promises.
@@ -94,6 +97,21 @@ unsafe fn load_pair(first: *const i8, second: *const i8) -> int8x16_t {
     unsafe { vcombine_s8(vld1_s8(first), vld1_s8(second)) }
 }
 
+/// Eight values of each of two rows, whose addresses are advanced past them.
+///
+/// # Safety
+/// Eight bytes can be read of each.
+#[inline(always)]
+unsafe fn next_pair([first, second]: &mut [*const i8; 2]) -> int8x16_t {
+    let pair;
+    // SAFETY: every machine has NEON; as the caller promises, the bytes that the instructions read are there.
+    unsafe {
+        asm!("ldr {0:d}, [{1}], #8", "ld1 {{{0:v}.d}}[1], [{2}], #8", out(vreg) pair, inout(reg) *first,
+            inout(reg) *second, options(pure, readonly, nostack, preserves_flags));
+    }
+    pair
+}
+
 /// The sums of `MP` pairs of rows from row `row` on, of one panel of 8-bit values. `ONE`: of the first of two rows.
 ///
 /// # Safety
@@ -103,7 +121,6 @@ unsafe fn tile<const MP: usize, const ONE: bool>(args: &mut Args<'_>, row: usize
     // SAFETY: as the caller promises: each row of A has `k` values a segment, rounded up to a block of B, and B has as
     // many blocks of eight rows.
     unsafe {
-        let next_row = if ONE { 0 } else { args.a_step };
         for group in 0..args.groups {
             let mut b = arm::group_of_panel(args, group, false);
             let mut sums = [[vdupq_n_s32(0); PANEL / 2]; MP];
@@ -120,26 +137,21 @@ unsafe fn tile<const MP: usize, const ONE: bool>(args: &mut Args<'_>, row: usize
                 };
             }
             for &segment in args.segments {
-                let mut from = arm::row(args, row, segment + group * args.k);
-                let mut left = args.k;
-                while left > 8 {
-                    let (mut low, mut high) = ([vdupq_n_s8(0); MP], [vdupq_n_s8(0); MP]);
-                    repeat!(MP, [0 1 2], i => {
-                        let first = from.wrapping_add(2 * i * args.a_step);
-                        let x = vreinterpretq_s64_s8(vld1q_s8(first));
-                        let y = vreinterpretq_s64_s8(vld1q_s8(first.wrapping_add(next_row)));
-                        low[i] = vreinterpretq_s8_s64(vzip1q_s64(x, y));
-                        high[i] = vreinterpretq_s8_s64(vzip2q_s64(x, y));
-                    });
-                    eight!(low);
-                    eight!(high);
-                    (from, left) = (from.wrapping_add(16), left.saturating_sub(16));
-                }
-                if left > 0 {
+                let mut from = [[std::ptr::null(); 2]; MP];
+                let mut next = arm::row(args, row, segment + group * args.k);
+                repeat!(MP, [0 1 2], i => {
+                    from[i] = [next, next.wrapping_add(args.a_step)];
+                    next = from[i][1].wrapping_add(args.a_step);
+                });
+                for _ in 0..args.k.div_ceil(8) {
                     let mut a = [vdupq_n_s8(0); MP];
                     repeat!(MP, [0 1 2], i => {
-                        let first = from.wrapping_add(2 * i * args.a_step);
-                        a[i] = load_pair(first, first.wrapping_add(next_row));
+                        if ONE {
+                            a[i] = load_eight(from[i][0]);
+                            from[i][0] = from[i][0].wrapping_add(8);
+                        } else {
+                            a[i] = next_pair(&mut from[i]);
+                        }
                     });
                     eight!(a);
                 }

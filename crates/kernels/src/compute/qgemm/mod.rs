@@ -163,6 +163,10 @@ impl Fill for DenseRows<'_> {
         RowLayout::rows(k)
     }
 
+    fn in_place(&self) -> Option<&[u8]> {
+        (conversion(self.a.signed).0 == 0).then_some(self.a.bytes)
+    }
+
     fn fill_block(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
         let k = self.a.cols;
         if k == 0 {

@@ -27,6 +27,9 @@ impl Microkernel for Neon {
     fn rows_written(&self, rows: usize) -> usize {
         rows
     }
+    fn reads_in_place(&self) -> bool {
+        true
+    }
     unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
         // SAFETY: as the caller promises.
         unsafe {

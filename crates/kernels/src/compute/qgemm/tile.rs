@@ -46,6 +46,10 @@ pub(crate) trait Microkernel: Sync {
         let _ = bits;
         false
     }
+    /// Whether rows of A are read where they are, if they are contiguous and need no conversion, rather than copied.
+    fn reads_in_place(&self) -> bool {
+        false
+    }
     /// Whether products of `m` rows and `k` inner elements, in groups of `group`, fill the tiles well enough.
     fn is_efficient(&self, m: usize, k: usize, group: usize) -> bool {
         let _ = (m, k, group);

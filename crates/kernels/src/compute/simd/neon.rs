@@ -1,5 +1,5 @@
 //! The baseline on AArch64, where every machine has NEON: the same lanes as the one in plain Rust and bit-identical
-//! results.
+//! results, but for the sign of zeros that are clamped.
 
 use super::intrinsics::{intrinsics, memory_intrinsics};
 use super::{Op, Rounding, Simd, VectorIsa};
