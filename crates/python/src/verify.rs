@@ -5,7 +5,7 @@ use crate::errors::Result;
 use crate::runs::delegations;
 use crate::tools::parse_settings;
 use pteron::compile;
-use pteron_verify::{Case, Convert, Counts, Options, Setting, check_all, find};
+use pteron_verify::{Convert, Counts, Options, Setting, archive_cases, check_all, find};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -61,7 +61,7 @@ pub(crate) fn verify(
             cases.extend(find(path)?);
         }
         if programs.archives {
-            cases = cases.iter().flat_map(Case::archive_cases).collect();
+            cases = archive_cases(&cases)?;
         }
         let jobs = jobs.unwrap_or_else(pteron::available_threads);
         let load = settings.load_options_of_each(jobs)?;

@@ -89,6 +89,8 @@ class Looking(Folder):
         wrong = pteron.verify(folders, atol=-1.0, rtol=0.0)
         self.assertFalse(wrong)
         self.assertIn("failed", [case.outcome for case in wrong.cases])
+        with self.assertRaisesRegex(pteron.errors.Error, "no archive"):
+            pteron.verify(REPOSITORY / "testdata" / "dynamic" / "mlp", archives=True)
         archive = pteron.verify(REPOSITORY / "testdata" / "archives" / "keywords", archives=True, backends=["bef"])
         self.assertEqual((archive.passed, archive.failed), (1, 0))
         with self.assertRaises(pteron.errors.FileError):

@@ -291,6 +291,18 @@ impl Case {
     }
 }
 
+/// The cases of the archives (`.pt2`) beside the programs of `cases`.
+///
+/// # Errors
+/// There is none.
+pub fn archive_cases(cases: &[Case]) -> Result<Vec<Case>> {
+    let archives: Vec<Case> = cases.iter().flat_map(Case::archive_cases).collect();
+    match archives.is_empty() {
+        true => Err(Error::input("there is no archive (.pt2) beside the programs of the cases")),
+        false => Ok(archives),
+    }
+}
+
 /// Reads the cases of a folder, or of a `case.json` or `cases.json` file.
 pub fn read(path: &Path) -> Result<Vec<Case>> {
     let file = if path.is_dir() {

@@ -7,7 +7,7 @@ mod case;
 mod check;
 mod setting;
 
-pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, find, read};
+pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, archive_cases, find, read};
 pub use check::{Convert, Observe, Options, Outcome, WithData, check, digest};
 pub use pteron_toolbox::tolerance::{Difference, Scope, Tolerance, compare};
 pub use setting::Setting;

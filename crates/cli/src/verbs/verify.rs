@@ -103,11 +103,7 @@ impl Opts {
         }
         cases.iter_mut().for_each(|case| case.share_memory_arenas |= self.share_memory_arenas);
         if self.archives {
-            cases = cases.iter().flat_map(Case::archive_cases).collect();
-            if cases.is_empty() {
-                let message = "--archives: there is no archive (.pt2) beside the programs of the cases";
-                return Err(Failure::Usage(message.to_owned()));
-            }
+            cases = verify::archive_cases(&cases).map_err(|e| Failure::Usage(format!("--archives: {e}")))?;
         }
         let mut backends = general::backends();
         if self.demo_backends {

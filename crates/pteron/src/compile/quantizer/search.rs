@@ -113,29 +113,37 @@ impl Run<'_> {
         kept: &[String],
         sensitivity: &[Sensitivity],
     ) -> Result<(Attempt, Vec<String>)> {
-        let more = |count: usize| sensitivity[..count].iter().map(|node| node.name.clone());
-        let names = |count: usize| kept.iter().cloned().chain(more(count));
-        let (mut missing, mut enough) = (0, sensitivity.len());
-        let mut best = None;
-        let mut last = (0, whole);
-        while missing + 1 < enough {
-            let count = missing.midpoint(enough);
-            let attempt = self.attempt(&names(count).collect())?;
-            if goal.is_reached_with_margin(&attempt) {
-                (enough, best) = (count, Some(attempt));
-            } else {
-                (missing, last) = (count, (count, attempt));
+        let names = |count: usize| -> Vec<String> {
+            let more = sensitivity[..count].iter().map(|node| node.name.clone());
+            kept.iter().cloned().chain(more).collect()
+        };
+        // The more nodes are kept, the closer are the outputs.
+        let fewest = |reaches: &dyn Fn(&Attempt) -> bool| {
+            let (mut missing, mut enough) = (0, sensitivity.len());
+            let (mut best, mut closest) = (None, None);
+            while missing + 1 < enough {
+                let count = missing.midpoint(enough);
+                let attempt = self.attempt(&names(count).into_iter().collect())?;
+                match reaches(&attempt) {
+                    true => (enough, best) = (count, Some((count, attempt))),
+                    false => (missing, closest) = (count, Some((count, attempt))),
+                }
             }
-        }
-        match best {
-            Some(best) => Ok((best, names(enough).collect())),
-            // The more nodes are kept, the closer are the outputs.
-            None if goal.is_reached(&last.1) => Ok((last.1, names(last.0).collect())),
+            Ok::<_, Error>((best, closest))
+        };
+        let (found, closest) = fewest(&|attempt| goal.is_reached_with_margin(attempt))?;
+        let closest = closest.unwrap_or((0, whole));
+        let (count, attempt) = match found {
+            Some(found) => found,
+            None if goal.is_reached(&closest.1) => {
+                fewest(&|attempt| goal.is_reached(attempt))?.0.unwrap_or(closest)
+            }
             None => {
-                let message = missed_goal_message(goal, &last.1.outputs, missing, sensitivity.len());
-                Err(Error::Input(message))
+                let message = missed_goal_message(goal, &closest.1.outputs, closest.0, sensitivity.len());
+                return Err(Error::Input(message));
             }
-        }
+        };
+        Ok((attempt, names(count)))
     }
 }
 
