@@ -77,7 +77,7 @@ def ray(step, made, table, schema):
     import ray.data
 
     # No actor class is needed to open the program once: equal mappers of a process share one program.
-    done = ray.data.from_arrow(parts(table)).map_batches(step, batch_format="pyarrow", batch_size=4)
+    done = ray.data.from_arrow(parts(table)).map_batches(step, batch_format="pyarrow", batch_size=max(4, len(table) // 1000))
     return pyarrow.concat_tables(ray.get(done.to_arrow_refs()), promote_options="default")
 
 
