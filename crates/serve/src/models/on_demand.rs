@@ -15,25 +15,25 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct LastUse {
     since: Instant,
-    /// In microseconds after `since`.
-    micros: AtomicU64,
+    /// In nanoseconds after `since`.
+    nanos: AtomicU64,
 }
 
 impl Default for LastUse {
     fn default() -> Self {
-        Self { since: Instant::now(), micros: AtomicU64::new(0) }
+        Self { since: Instant::now(), nanos: AtomicU64::new(0) }
     }
 }
 
 impl LastUse {
     /// Records a request, or the end of one.
     pub(crate) fn touch(&self) {
-        let micros = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_max(micros, Ordering::Relaxed);
+        let nanos = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_max(nanos, Ordering::Relaxed);
     }
 
     fn get(&self) -> Instant {
-        self.since + Duration::from_micros(self.micros.load(Ordering::Relaxed))
+        self.since + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 }
 
