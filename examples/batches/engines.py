@@ -165,6 +165,23 @@ def duckdb(step, made, table, schema):
     return retry(lambda: step(duckdb.from_arrow(table)).to_arrow_table()).cast(made)
 
 
+def beam(step, made, table, schema):
+    import apache_beam
+    import pyarrow.parquet
+
+    def map_rows(rows):
+        return step(pyarrow.Table.from_pylist(rows, schema=table.schema)).to_pylist()
+
+    def run():
+        with tempfile.TemporaryDirectory() as folder:
+            with apache_beam.Pipeline() as pipeline:
+                rows = pipeline | apache_beam.Create(table.to_pylist()) | apache_beam.BatchElements()
+                rows | apache_beam.FlatMap(map_rows) | apache_beam.io.WriteToParquet(os.path.join(folder, "rows"), made)
+            return pyarrow.parquet.read_table(folder)
+
+    return retry(run)
+
+
 def empty(table):
     """A batch without rows."""
     return pyarrow.RecordBatch.from_pylist([], schema=table.schema)
@@ -177,6 +194,7 @@ ENGINES = {
     "duckdb": duckdb,
     "dask": dask,
     "datafusion": datafusion,
+    "beam": beam,
     "daft": daft,
     "ray": ray,
     "spark": spark,
