@@ -3,7 +3,9 @@
 use crate::emit::{EmitOptions, constant_blob, emit};
 use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
-use crate::quantize::{self, FloatNode, LayerObservation, Quantize, QuantizedLayer, ValueObservation};
+use crate::quantize::{
+    self, FirstOperands, FloatNode, LayerObservation, Quantize, QuantizedLayer, ValueObservation,
+};
 use crate::specialize::{SizeBounds, specialize};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use pteron_exported::CompileBudget;
@@ -403,7 +405,9 @@ fn lower_once(
     })?;
     let mut quantized = quantize::Outcome::default();
     if let Some(how) = &options.quantize {
-        quantized = quantize::run(program, how, &options.keep_float)?;
+        let calibrated = options.delegation.iter().any(|d| d.partitioner.needs_calibrated_products());
+        let first = if calibrated { FirstOperands::Calibrated } else { FirstOperands::ByRow };
+        quantized = quantize::run(program, how, &options.keep_float, first)?;
         watch(&name, passes::QUANTIZE, program);
     }
     let mut reasons = Vec::new();

@@ -183,7 +183,7 @@ fn quantize_by_tensor(
 
 #[cfg(test)]
 mod tests {
-    use crate::quantize::{Quantize, run};
+    use crate::quantize::{FirstOperands, Quantize, run};
     use pteron_exported::parse;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,9 @@ mod tests {
   return %y
 ";
         let mut program = parse(text).unwrap();
-        let outcome = run(&mut program, &Quantize::Static(BTreeMap::new()), &BTreeSet::new()).unwrap();
+        let outcome =
+            run(&mut program, &Quantize::Static(BTreeMap::new()), &BTreeSet::new(), FirstOperands::ByRow)
+                .unwrap();
         program.verify().unwrap();
         assert_eq!((outcome.layers[0].name.as_str(), outcome.layers[0].weights), ("y", 6));
         let targets: Vec<&str> = program.graph.nodes.iter().map(|node| &*node.target).collect();

@@ -5,7 +5,7 @@ use super::equalize::result_channels;
 use super::layers::{quantize_by_channel, weight_axis};
 use super::plan::{Plan, Role};
 use super::values::{affine_parameters, quantize_dequantize};
-use super::{Outcome, StaticScheme, ValueObservation, dynamic, replace_argument};
+use super::{FirstOperands, Outcome, StaticScheme, ValueObservation, dynamic, replace_argument};
 use crate::Result;
 use pteron_exported::{Argument, ExportedProgram, VarId, VarType};
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ pub(super) fn observe(
     scheme: &StaticScheme,
     keep: &HashSet<VarId>,
 ) -> Result<Outcome> {
-    let plan = Plan::from_program(program, keep);
+    let plan = Plan::from_program(program, keep, FirstOperands::Calibrated);
     let affine = affine_parameters(program, &plan, &scheme.ranges)?;
     let mut outcome = Outcome::default();
     let old = std::mem::take(&mut program.graph.nodes);

@@ -128,7 +128,7 @@ fn widen_constant(program: &mut ExportedProgram, var: VarId) -> Option<VarId> {
 
 #[cfg(test)]
 mod tests {
-    use crate::quantize::{Quantize, run};
+    use crate::quantize::{FirstOperands, Quantize, run};
     use pteron_exported::parse;
     use std::collections::BTreeSet;
 
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_layer_in_half_precision_is_quantized() {
         let mut program = parse(TEXT).unwrap();
-        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
+        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new(), FirstOperands::ByRow).unwrap();
         program.verify().unwrap();
         assert_eq!((outcome.layers.len(), outcome.left.len()), (1, 0));
         assert_eq!(outcome.layers[0].name, "y_float");
@@ -153,7 +153,7 @@ mod tests {
         for name in ["y", "y_float"] {
             let mut program = parse(TEXT).unwrap();
             let keep = BTreeSet::from([name.to_owned()]);
-            let outcome = run(&mut program, &Quantize::Dynamic, &keep).unwrap();
+            let outcome = run(&mut program, &Quantize::Dynamic, &keep, FirstOperands::ByRow).unwrap();
             assert_eq!((program.graph.nodes.len(), outcome.kept), (1, keep));
         }
     }

@@ -190,6 +190,15 @@ pub(crate) fn expect_quantized<'o>(
     Err(Error::Option(problem))
 }
 
+/// How [`Quantize::Static`] quantizes the first operand of a product of two computed values, unless it is int8 already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstOperands {
+    /// With a calibrated range.
+    Calibrated,
+    /// With a range for each row, which is found at run time.
+    ByRow,
+}
+
 /// The maximum number of unquantized nodes that an error lists.
 const MAX_LISTED: usize = 8;
 
@@ -198,6 +207,7 @@ pub(crate) fn run(
     program: &mut ExportedProgram,
     how: &Quantize,
     keep_float: &BTreeSet<String>,
+    first: FirstOperands,
 ) -> Result<Outcome> {
     products::to_linear(program, products::Weights::Constant)?;
     let (kept_vars, kept) = find_kept_nodes(program, keep_float);
@@ -225,7 +235,7 @@ pub(crate) fn run(
             let scheme = schemes.get(&program.name).unwrap_or(&none);
             equalize::run(program, &scheme.channels);
             match how {
-                Quantize::Static(_) => values::quantize(program, scheme, keep)?,
+                Quantize::Static(_) => values::quantize(program, scheme, keep, first)?,
                 Quantize::ObserveErrors(_) => errors::observe(program, scheme, keep)?,
                 _ => values::observe(program, keep),
             }

@@ -1,7 +1,7 @@
 //! Which nodes and values static quantization quantizes, and which of them at run time.
 
 use super::layers::weight_axis;
-use super::{FloatNode, dynamic, unquantized_node};
+use super::{FirstOperands, FloatNode, dynamic, unquantized_node};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,7 +14,8 @@ pub(super) enum Role {
     Computes { bounded: bool },
     /// A layer whose input is quantized with a range that is found at run time, and whose result is float.
     Dynamic,
-    /// A product of two computed values, which are quantized with calibrated ranges: the second one's is symmetric. The result is float.
+    /// A product of two computed values. The second one is quantized with a calibrated, symmetric range, the first one as
+    /// [`FirstOperands`] says. The result is float.
     Multiplies,
     /// The node clamps the result of a node that computes.
     Bounds,
@@ -56,10 +57,14 @@ struct Exempt {
 }
 
 impl Plan {
-    pub(super) fn from_program(program: &ExportedProgram, keep: &HashSet<VarId>) -> Self {
+    pub(super) fn from_program(
+        program: &ExportedProgram,
+        keep: &HashSet<VarId>,
+        first: FirstOperands,
+    ) -> Self {
         let mut exempt = Exempt::default();
         loop {
-            let plan = Self::with_exempt(program, keep, &exempt);
+            let plan = Self::with_exempt(program, keep, first, &exempt);
             let before = exempt.float.len() + exempt.dynamic.len();
             plan.exempt_among_floats(program, &mut exempt);
             if exempt.float.len() + exempt.dynamic.len() == before {
@@ -68,7 +73,12 @@ impl Plan {
         }
     }
 
-    fn with_exempt(program: &ExportedProgram, keep: &HashSet<VarId>, exempt: &Exempt) -> Self {
+    fn with_exempt(
+        program: &ExportedProgram,
+        keep: &HashSet<VarId>,
+        first: FirstOperands,
+        exempt: &Exempt,
+    ) -> Self {
         let uses = program.use_counts();
         let mut plan = Self::default();
         let mut quantized: BTreeSet<VarId> = BTreeSet::new();
@@ -87,8 +97,11 @@ impl Plan {
             let role = match (out, &operands) {
                 (Some(out), Some(_)) if is_candidate(out) && exempt.dynamic.contains(&index) => Role::Dynamic,
                 (Some(out), Some(operands)) if multiplies(node, operands) && !keep.contains(&out) => {
-                    quantized.extend(operands);
-                    plan.symmetric.extend(node.arg("mat2").and_then(Argument::var));
+                    let second = node.arg("mat2").and_then(Argument::var);
+                    let is_calibrated =
+                        |var: &&VarId| first == FirstOperands::Calibrated || Some(**var) == second;
+                    quantized.extend(operands.iter().filter(is_calibrated));
+                    plan.symmetric.extend(second);
                     Role::Multiplies
                 }
                 (Some(out), Some(operands)) if is_candidate(out) => {
@@ -241,7 +254,7 @@ mod tests {
 {nodes}  return {outputs}
 "
         );
-        Plan::from_program(&parse(&text).unwrap(), &HashSet::new()).roles
+        Plan::from_program(&parse(&text).unwrap(), &HashSet::new(), FirstOperands::ByRow).roles
     }
 
     const SECOND: &str = "  %y: float32[1, 2] = aten.linear.default(input=%r, weight=%w, bias=None)\n";

@@ -3,8 +3,8 @@
 use super::layers::{layer_summary, quantize_by_channel, weight_axis};
 use super::plan::{Plan, Role};
 use super::{
-    Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, dynamic, equalize, floats,
-    push_node, range_args, replace_argument, shape, static_spec,
+    FirstOperands, Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, dynamic,
+    equalize, floats, push_node, range_args, replace_argument, shape, static_spec,
 };
 use crate::{Error, Result};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
@@ -16,7 +16,7 @@ const LEAST_SCALE: f32 = 1.0 / (1 << 24) as f32;
 
 /// Appends the values whose ranges are to be calibrated, and the inputs of the layers, to the program's outputs.
 pub(super) fn observe(program: &mut ExportedProgram, keep: &HashSet<VarId>) -> Outcome {
-    let plan = Plan::from_program(program, keep);
+    let plan = Plan::from_program(program, keep, FirstOperands::Calibrated);
     let layers = program.graph.nodes.iter().zip(&plan.roles).filter(|(_, role)| role.computes());
     let observed_layers: Vec<_> =
         layers.clone().filter_map(|(node, _)| shape::observe(program, node)).collect();
@@ -45,8 +45,9 @@ pub(super) fn quantize(
     program: &mut ExportedProgram,
     scheme: &StaticScheme,
     keep: &HashSet<VarId>,
+    first: FirstOperands,
 ) -> Result<Outcome> {
-    let plan = Plan::from_program(program, keep);
+    let plan = Plan::from_program(program, keep, first);
     let affine = affine_parameters(program, &plan, &scheme.ranges)?;
     let (left, values) = (plan.unquantized_nodes(program, keep), plan.values.len());
     let mut outcome = Outcome { left, values, ..Outcome::default() };
@@ -57,6 +58,10 @@ pub(super) fn quantize(
     let mut dequantized: HashMap<VarId, VarId> = HashMap::new();
     let mut known = dynamic::Known::new();
     for (mut node, role) in old.into_iter().zip(&plan.roles) {
+        let by_row = match role {
+            Role::Multiplies => node.arg("self").and_then(Argument::var).filter(|x| !affine.contains_key(x)),
+            _ => None,
+        };
         for var in node.operands().collect::<Vec<_>>() {
             let wanted = matches!(role, Role::Computes { .. } | Role::Moves | Role::Multiplies);
             if let Some(&(scale, zero)) =
@@ -87,6 +92,10 @@ pub(super) fn quantize(
         }
         if role.computes() {
             outcome.nodes.push(program.node_name(&node));
+        }
+        if let Some((x, spec)) = by_row.and_then(|x| Some((x, program.spec(x)?.clone()))) {
+            let found = dynamic::quantize_by_row(program, &mut nodes, &node, x, &spec);
+            replace_argument(&mut node, "self", found);
         }
         if *role == Role::Multiplies {
             outcome.layers.push(layer_summary(program, &node, 0.0));

@@ -108,7 +108,7 @@ impl Step for QuantizedLinearStep {
             qgemm(pool, isa, QuantizedRows::new(&quantized, true, m, k, affine), weights, to, &epilogue);
             return Ok(());
         }
-        let params = self.quantize_rows(pool, (m, k), dequantized, &mut quantized)?;
+        let params = quantize_rows(&self.spec.input, (pool, isa), (m, k), dequantized, &mut quantized)?;
         qgemm(
             pool,
             isa,
@@ -121,30 +121,27 @@ impl Step for QuantizedLinearStep {
     }
 }
 
-impl QuantizedLinearStep {
-    /// Quantizes `m` rows of `k` elements, each by parameters chosen from the row.
-    fn quantize_rows(
-        &self,
-        pool: &Pool,
-        (m, k): (usize, usize),
-        dequantized: &[f32],
-        quantized: &mut [u8],
-    ) -> Result<Vec<Affine>> {
-        if k == 0 {
-            return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
-        }
-        let quantize_row =
-            |x: &[f32], out: &mut [u8]| quantize_row_for(&self.spec.input, (Pool::alone(), self.isa), x, out);
-        let rows = dequantized.chunks_exact(k).zip(quantized.chunks_exact_mut(k));
-        if pool.threads() == 1 || dequantized.len() < 2 * ELEMENTS_PER_THREAD {
-            return Ok(collected(rows.map(|(x, out)| quantize_row(x, out)))?);
-        }
-        let mut rows: Vec<_> = collected(rows.map(|(x, out)| (x, out, Affine { scale: 1.0, zero: 0 })))?;
-        pool.parallel_chunks_mut(&mut rows, 1, (ELEMENTS_PER_THREAD / k).max(1), &|_, rows| {
-            rows.iter_mut().for_each(|(x, out, affine)| *affine = quantize_row(x, out));
-        });
-        Ok(collected(rows.into_iter().map(|(.., affine)| affine))?)
+/// Quantizes `m` rows of `k` elements, each by parameters chosen from the row. `input` is quantized row by row.
+pub(super) fn quantize_rows(
+    input: &QuantizedInput,
+    (pool, isa): (&Pool, Isa),
+    (m, k): (usize, usize),
+    dequantized: &[f32],
+    quantized: &mut [u8],
+) -> Result<Vec<Affine>> {
+    if k == 0 {
+        return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
     }
+    let quantize_row = |x: &[f32], out: &mut [u8]| quantize_row_for(input, (Pool::alone(), isa), x, out);
+    let rows = dequantized.chunks_exact(k).zip(quantized.chunks_exact_mut(k));
+    if pool.threads() == 1 || dequantized.len() < 2 * ELEMENTS_PER_THREAD {
+        return Ok(collected(rows.map(|(x, out)| quantize_row(x, out)))?);
+    }
+    let mut rows: Vec<_> = collected(rows.map(|(x, out)| (x, out, Affine { scale: 1.0, zero: 0 })))?;
+    pool.parallel_chunks_mut(&mut rows, 1, (ELEMENTS_PER_THREAD / k).max(1), &|_, rows| {
+        rows.iter_mut().for_each(|(x, out, affine)| *affine = quantize_row(x, out));
+    });
+    Ok(collected(rows.into_iter().map(|(.., affine)| affine))?)
 }
 
 /// Quantizes a row to `i8`, with parameters chosen from it, and returns its scale and zero point. `input` is not of quantized values.

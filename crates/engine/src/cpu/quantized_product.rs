@@ -1,7 +1,9 @@
 //! Products of two computed quantized matrices.
 
 use super::lowering::{Lower, Lowered, Lowering};
+use super::quantized_linear::{quantize_row_for, quantize_rows};
 use super::step::{Step, Writes, only_output};
+use crate::ops::quantized_linear::QuantizedInput;
 use crate::ops::quantized_product::QuantizedProduct;
 use pteron_kernels::compute::{Isa, MatMut, QuantizedMatrices, QuantizedOut, QuantizedRows, qgemm_batch};
 use pteron_operator::{Error, KernelContext, Result};
@@ -38,7 +40,6 @@ impl Step for ProductStep {
     ) -> Result<()> {
         let (a, out) = (&reads[0], only_output(&mut writes)?);
         let (rows, k, n) = self.sizes;
-        let a = QuantizedRows::new(a.bytes(), a.dtype() == ScalarType::Char, rows, k, self.spec.left);
         let b = QuantizedMatrices {
             values: reads[1].storage::<i8>()?,
             scale: self.spec.right_scale,
@@ -48,6 +49,20 @@ impl Step for ProductStep {
             Some(q) => QuantizedOut::Quantized(MatMut::new(out.bytes_mut(), rows, n), q),
             None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, rows, n)),
         };
-        Ok(qgemm_batch(ctx.pool(), self.isa, a, b, to)?)
+        let (pool, isa) = (ctx.pool(), self.isa);
+        if let QuantizedInput::Quantized(affine) = self.spec.left {
+            let a = QuantizedRows::new(a.bytes(), a.dtype() == ScalarType::Char, rows, k, affine);
+            return Ok(qgemm_batch(pool, isa, a, b, to)?);
+        }
+        let dequantized = a.storage::<f32>()?;
+        let mut quantized = ctx.scratch::<u8>(dequantized.len())?;
+        if let QuantizedInput::ByTensor { .. } = self.spec.left {
+            let affine = quantize_row_for(&self.spec.left, (pool, isa), dequantized, &mut quantized);
+            let a = QuantizedRows::new(&quantized, true, rows, k, affine);
+            return Ok(qgemm_batch(pool, isa, a, b, to)?);
+        }
+        let params = quantize_rows(&self.spec.left, (pool, isa), (rows, k), dequantized, &mut quantized)?;
+        let a = QuantizedRows::with_row_params(&quantized, true, rows, k, &params);
+        Ok(qgemm_batch(pool, isa, a, b, to)?)
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn check_input(input: &QuantizedInput, x: &TensorMeta) -> Result<()> 
 }
 
 /// Checks that the scale is finite and the zero point is small enough for accumulators of 32 bits.
-pub(crate) fn check_affine(affine: &Affine) -> Result<()> {
+fn check_affine(affine: &Affine) -> Result<()> {
     match affine.scale.is_finite() && affine.zero.unsigned_abs() < 1 << 16 {
         true => Ok(()),
         false => refuse(format!("the scale or zero point of {affine:?} is out of range")),

@@ -1,9 +1,9 @@
 //! Products of two computed quantized matrices.
 
-use super::quantized_linear::{check_affine, check_output, is_signed_8_bit};
+use super::quantized_linear::{QuantizedInput, check_input, check_output};
 use crate::operands::{Operands, refuse};
 use crate::operation::Operation;
-use pteron_kernels::compute::{Activation, Affine, PackedWeights, Quantization};
+use pteron_kernels::compute::{Activation, PackedWeights, Quantization};
 use pteron_operator::Result;
 use pteron_tensor::ScalarType;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::fmt;
 /// dimensions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedProduct {
-    /// The scale and zero point of the first input, of `Char` or `Byte` values.
-    pub left: Affine,
+    /// The form of the first input, and how it is quantized.
+    pub left: QuantizedInput,
     /// The scale of the second input, of `Char` values whose zero point is 0.
     pub right_scale: f32,
     /// The quantization of the result; `None` if the result is f32.
@@ -26,8 +26,7 @@ impl Operation for QuantizedProduct {
     }
 
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Affine { scale, zero } = self.left;
-        write!(f, "scales: {scale} {}, zero: {zero}", self.right_scale)?;
+        write!(f, "input: {:?}, scale: {}", self.left, self.right_scale)?;
         match self.output {
             Some(q) => write!(f, ", output: scale {}, zero {}", q.affine.scale, q.affine.zero),
             None => Ok(()),
@@ -37,8 +36,7 @@ impl Operation for QuantizedProduct {
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(2, 1)?;
         let (a, b, out) = (operands.input(0)?, operands.input(1)?, operands.output(0)?);
-        is_signed_8_bit(a)?;
-        check_affine(&self.left)?;
+        check_input(&self.left, a)?;
         let (a_sizes, b_sizes, out_sizes) = (a.sizes(), b.sizes(), out.sizes());
         let fits = match (&**a_sizes, &**b_sizes, &**out_sizes) {
             (&[m, k], &[rows, n], out) => k == rows && out == [m, n],

@@ -33,13 +33,19 @@ use std::sync::{Arc, LazyLock};
 
 /// A dequantized value: with known parameters, or with parameters chosen from the value (dynamic quantization).
 static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
-    let chosen =
-        |index, name| result(index, |m| matches!(m, Meaning::ChooseQParams(_)), [any("source")]).named(name);
+    // Each reader of a view that needs no copy has a reshape of its own.
+    let read = |name| any(name) & reshaped(any("root"));
+    let chosen = |index, name| {
+        result(index, |m| matches!(m, Meaning::ChooseQParams(_)), [read("chosen_from")]).named(name)
+    };
     let [scale, zero] = [chosen(0, "scale"), chosen(1, "zero")];
-    let quantized = call(|m| matches!(m, Meaning::Quantize(_)), [any("source"), scale.clone(), zero.clone()]);
+    let quantized =
+        call(|m| matches!(m, Meaning::Quantize(_)), [read("source"), scale.clone(), zero.clone()]);
     let dynamic = call(|m| matches!(m, Meaning::Dequantize(_)), [quantized.named("quantized"), scale, zero]);
-    let chosen_together =
-        |graph: &Graph, matched: &Match| graph.producer(matched["scale"]) == graph.producer(matched["zero"]);
+    let chosen_together = |graph: &Graph, matched: &Match| {
+        graph.producer(matched["scale"]) == graph.producer(matched["zero"])
+            && graph.meta(matched["chosen_from"]) == graph.meta(matched["source"])
+    };
     let known = operation::<Dequantize>([any("source")]);
     reshaped((known | dynamic.such_that(chosen_together)).named("dequantized"))
 });
@@ -180,7 +186,7 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
 
 /// The source of a matrix multiplication's input `x`, how it is quantized, and whether its sizes differ from those of
 /// `x`.
-fn quantized_input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
+pub(super) fn quantized_input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
     let matched = DEQUANTIZED.find_with(graph, x, &[])?;
     let (meta, source) = (graph.meta(x), matched["source"]);
     let source_meta = graph.meta(source);

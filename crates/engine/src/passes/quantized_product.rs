@@ -1,17 +1,21 @@
 //! Products of two dequantized matrices, as in attention: they run on the quantized values.
 
-use crate::graph::{Graph, NodeId, ValueId, meaning};
+use super::quantized::quantized_input;
+use crate::graph::{Graph, NodeId, meaning};
 use crate::operation::{OpKind, producer_as};
 use crate::ops::quantize::Dequantize;
 use crate::ops::quantized_product::QuantizedProduct;
-use pteron_kernels::compute::{Affine, PackedWeights};
+use pteron_kernels::compute::PackedWeights;
 use pteron_operator::Meaning;
 use pteron_tensor::ScalarType;
 
-/// Rewrites a product of two dequantized values, of which the second has the zero point 0, to one of the quantized values.
+/// Rewrites a product of two dequantized values to one of the quantized values. The second one has a known scale, and the zero
+/// point 0; the first one may be quantized at run time.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     let (&[a, b], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
-    let ((left, left_affine), (right, right_affine)) = (source(graph, a)?, source(graph, b)?);
+    let (dequantize, &Dequantize(affine)) = producer_as(graph, b)?;
+    let right = *graph.node(dequantize).inputs().first()?;
+    let (left, input, reshaped) = quantized_input(graph, a)?;
     let is_product = match meaning(graph, node)? {
         Meaning::BatchMatMul => true,
         Meaning::MatMul(product) => {
@@ -28,16 +32,15 @@ pub(super) fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     };
     let inner = of_left.sizes().last().copied().unwrap_or(0);
     let types = of_right.dtype() == ScalarType::Char && of_out.dtype() == ScalarType::Float;
-    let is_supported =
-        is_product && is_plain && fits && types && right_affine.zero == 0 && inner <= PackedWeights::MAX_ROWS;
+    let is_supported = is_product
+        && affine.zero == 0
+        && is_plain
+        && !reshaped
+        && fits
+        && types
+        && inner <= PackedWeights::MAX_ROWS;
     is_supported.then_some(())?;
-    let product = QuantizedProduct { left: left_affine, right_scale: right_affine.scale, output: None };
+    let product = QuantizedProduct { left: input, right_scale: affine.scale, output: None };
     graph.rewrite(node, OpKind::arc(product), &[left, right]);
     Some(())
-}
-
-/// The quantized value of a dequantized one with the same sizes, and its scale and zero point.
-fn source(graph: &Graph, value: ValueId) -> Option<(ValueId, Affine)> {
-    let (node, &Dequantize(affine)) = producer_as(graph, value)?;
-    Some((*graph.node(node).inputs().first()?, affine))
 }

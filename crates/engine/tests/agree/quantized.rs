@@ -172,6 +172,31 @@ fn products_of_quantized_values() {
     assert_eq!(both.check(&[y], 1e-4), 3);
 }
 
+/// Each row of the first matrix is quantized when the product runs.
+#[test]
+fn products_of_dynamically_quantized_rows() {
+    let mut both = Both::new(2);
+    let sizes = [3, 9, 40];
+    let (a, b) = (both.input(&[27, 40], 1), both.input(&[3, 40, 21], 2));
+    let outs = [(ScalarType::Double, &[3, 9, 1][..]), (ScalarType::Long, &[3, 9, 1][..])];
+    let name = format!("{QUANTIZED}choose_qparams_per_token_asymmetric.out");
+    // Each reader of the matrices has its own view of them.
+    let view =
+        |both: &mut Both| both.call("aten::view_copy.out", &[value(a), ints(&[3, 9, 40])], &sizes).unwrap();
+    let (x, a) = (view(&mut both), view(&mut both));
+    let chosen = both.call_typed(&name, &[value(x), int(1)], &outs).unwrap();
+    let rest = || [value(chosen[0]), value(chosen[1]), int(-128), int(127), int(1)];
+    let args: Vec<Given> = [value(a)].into_iter().chain(rest()).collect();
+    let q =
+        both.call_typed(&format!("{QUANTIZED}quantize_per_token.out"), &args, &[(CHAR, &sizes)]).unwrap()[0];
+    let args: Vec<Given> = [value(q)].into_iter().chain(rest()).chain([int(6)]).collect();
+    let a = both.call(&format!("{QUANTIZED}dequantize_per_token.out"), &args, &sizes).unwrap();
+    let b = fake_quantize(&mut both, b, 0.01, 0, &[3, 40, 21]);
+    let y = both.call("aten::bmm.out", &[value(a), value(b)], &[3, 9, 21]).unwrap();
+    // Quantization of the second matrix, and the product.
+    assert_eq!(both.check(&[y], 1e-4), 2);
+}
+
 /// Transposed weights that are read by matrix multiplications only, by others as well, by others only, and by an
 /// `addmm` whose bias does not fit a [`Linear`](pteron_engine::Linear).
 #[test]

@@ -77,6 +77,12 @@ pub trait Partitioner {
     fn prefers_channels_last(&self) -> bool {
         false
     }
+
+    /// Whether the backend takes products of two computed values only if both are quantized with calibrated ranges. Otherwise, quantization
+    /// finds the ranges of the first one's rows at run time, which adds less noise.
+    fn needs_calibrated_products(&self) -> bool {
+        false
+    }
 }
 
 /// The ahead-of-time half of a backend, which compiles parts of programs to payloads.

@@ -38,8 +38,8 @@ pub struct QuantizationReport {
     pub samples: usize,
     /// How close the outputs are to those of the float program, over all samples.
     pub outputs: Vec<OutputComparison>,
-    /// The layers that stay float: products of two computed values, and the layers within the budget, those with the most noise for their
-    /// multiplications first.
+    /// The layers that stay float within the budget, then the products of two computed values that do beside it: of each, the one with the
+    /// most noise for its multiplications first.
     pub spent: Vec<SpentOn>,
     /// For each quantized node that was measured alone, the most sensitive one first: how close the outputs are if only it is quantized.
     pub alone: Vec<(String, Vec<OutputComparison>)>,
@@ -53,7 +53,7 @@ pub struct QuantizationReport {
     pub seconds: [f64; 2],
 }
 
-/// A layer that stays float within the budget, or a product of two computed values that does.
+/// A layer that stays float within the budget, or a product of two computed values that does beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpentOn {
     /// The name of the layer's node.
@@ -158,15 +158,27 @@ impl<'q> Quantizer<'q> {
             Ok(())
         })?;
         let scheme = self.options.quantize.clone();
-        let mut run = Run { quantizer: self, scheme, samples, expected, progress, alone: BTreeMap::new() };
+        let mut run = Run {
+            quantizer: self,
+            scheme,
+            samples,
+            expected,
+            progress,
+            alone: BTreeMap::new(),
+            kept_products: Vec::new(),
+            quantizable: BTreeSet::new(),
+        };
         let mut attempt = match self.options.quantize {
             Some(Quantize::Static(_)) => run.attempt_best_static_scheme()?,
             _ => run.attempt(&BTreeSet::new())?,
         };
         let (mut kept, mut alone, mut spent) = (Vec::new(), Vec::new(), Vec::new());
         if matches!(self.options.quantize, Some(Quantize::Static(_))) && self.float_budget > 0.0 {
-            (attempt, spent) = run.keep_noisy_products(attempt)?;
-            (attempt, spent) = run.spend_float_budget(attempt, spent)?;
+            (attempt, spent) = run.spend_float_budget(attempt)?;
+            let layers = spent.iter().map(|on| on.name.clone()).collect();
+            let products;
+            (attempt, products) = run.return_products(attempt, &layers)?;
+            spent.extend(products);
             kept.extend(spent.iter().map(|on| on.name.clone()));
         }
         if !goal.is_reached_with_margin(&attempt) {
@@ -233,6 +245,10 @@ struct Run<'r> {
     progress: &'r dyn Fn(&str),
     /// The outputs if only a node is quantized, of those that were measured.
     alone: BTreeMap<String, Vec<OutputComparison>>,
+    /// The products of two computed values that stay float in each attempt.
+    kept_products: Vec<String>,
+    /// The nodes that any measured attempt quantizes.
+    quantizable: BTreeSet<String>,
 }
 
 impl Run<'_> {
@@ -246,7 +262,10 @@ impl Run<'_> {
             let corrected = self.correct_biases(&equalized)?;
             candidates.extend([equalized, corrected]);
         }
-        let mut best = self.measure_scheme(plain)?;
+        let mut best = self.measure_scheme(plain.clone())?;
+        if self.quantizer.float_budget > 0.0 && self.keep_products(&best.1) {
+            best = self.measure_scheme(plain)?;
+        }
         for candidate in candidates {
             let measured = self.measure_scheme(candidate)?;
             if measured.0 > best.0 {
@@ -333,7 +352,7 @@ impl Run<'_> {
         let mut options = self.quantizer.options.clone();
         options.quantize.clone_from(&self.scheme);
         options.external_data = external_data;
-        options.keep_float.extend(kept.iter().cloned());
+        options.keep_float.extend(kept.iter().chain(&self.kept_products).cloned());
         options
     }
 

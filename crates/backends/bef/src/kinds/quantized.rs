@@ -121,14 +121,14 @@ impl Stored for QuantizedProduct {
     const KERNEL: &'static str = "pteron.quantized_product";
 
     fn write(&self, record: &mut Record) {
-        write_affine(record, INPUT, &self.left);
+        write_input(record, &self.left);
         record.float("right_scale", self.right_scale);
         write_output(record, self.output.as_ref());
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
         Ok(Self {
-            left: read_affine(fields, INPUT)?,
+            left: read_input(fields)?,
             right_scale: fields.float("right_scale")?,
             output: read_output(fields)?,
         })

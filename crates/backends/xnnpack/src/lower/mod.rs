@@ -44,6 +44,11 @@ pub struct XnnpackPartitioner;
 pub struct XnnpackPreprocess;
 
 impl Partitioner for XnnpackPartitioner {
+    /// XNNPACK multiplies rows with ranges of their own only with constant weights.
+    fn needs_calibrated_products(&self) -> bool {
+        true
+    }
+
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
         let logical = layouts::without_copies(program);
         let uses = uses_of(&logical);

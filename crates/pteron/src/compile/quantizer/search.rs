@@ -41,6 +41,7 @@ impl Run<'_> {
     ) -> Result<Vec<Sensitivity>> {
         let quantizer = self.quantizer;
         let summary = quantizer.summary(&attempt.compiled);
+        self.quantizable.extend(summary.quantized.iter().cloned());
         let step = self.samples.len().div_ceil(SAMPLES_ALONE).max(1);
         let mut measured = Vec::new();
         for layer in summary.layers.iter().filter(|layer| test(layer)) {
@@ -48,7 +49,7 @@ impl Run<'_> {
             let outputs = match self.alone.get(name) {
                 Some(outputs) => outputs.clone(),
                 None => {
-                    let others = summary.quantized.iter().filter(|other| *other != name).cloned().collect();
+                    let others = self.quantizable.iter().filter(|other| *other != name).cloned().collect();
                     self.attempt_on(&others, step)?.outputs
                 }
             };
@@ -62,13 +63,9 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Keeps layers with the most noise for their multiplications in float beside those in `spent`, as far as the budget allows: of multiplications, and of weights, so
+    /// Keeps layers with the most noise for their multiplications in float, as far as the budget allows: of multiplications, and of weights, so
     /// that the file stays small. Each of them must bring the outputs closer, and no output farther.
-    pub(super) fn spend_float_budget(
-        &mut self,
-        mut attempt: Attempt,
-        mut spent: Vec<SpentOn>,
-    ) -> Result<(Attempt, Vec<SpentOn>)> {
+    pub(super) fn spend_float_budget(&mut self, mut attempt: Attempt) -> Result<(Attempt, Vec<SpentOn>)> {
         let quantizer = self.quantizer;
         let summary = quantizer.summary(&attempt.compiled).clone();
         let of_float: u64 = summary.float.iter().map(|node| node.multiplications).sum();
@@ -77,14 +74,14 @@ impl Run<'_> {
             summary.layers.iter().map(|layer| (layer.name.as_str(), layer.weights)).collect();
         let share = |of: u64| (quantizer.float_budget.clamp(0.0, 1.0) * of as f64) as u64;
         let (mut left, mut left_weights) = (share(all), share(weights.values().sum()));
-        let most = spent.len() + MAX_SPENT;
+        let mut spent: Vec<SpentOn> = Vec::new();
         for node in self.sensitivity(&attempt, left)? {
             let of_node = weights.get(node.name.as_str()).copied().unwrap_or(0);
             // Tables of embeddings multiply nothing, and stay small.
             let fits = (1..=left).contains(&node.multiplications) && of_node <= left_weights;
             let ratios =
                 node.outputs.iter().zip(&attempt.outputs).map(|(alone, all)| noise(alone) / noise(all));
-            if !fits || spent.len() == most || ratios.fold(0.0, f64::max) < LEAST_RATIO {
+            if !fits || spent.len() == MAX_SPENT || ratios.fold(0.0, f64::max) < LEAST_RATIO {
                 continue;
             }
             let kept = spent.iter().map(|on| on.name.clone()).chain([node.name.clone()]).collect();
