@@ -24,6 +24,7 @@ pub(super) fn row(args: &Args<'_>, row: usize, at: usize) -> *const i8 {
 }
 
 /// `p`, in a register of its own: the compiler no longer knows how it was computed, and computes it no more than once.
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "there is no instruction")]
 #[inline(always)]
 pub(super) fn in_register(mut p: *const i8) -> *const i8 {
     // SAFETY: no instruction.
