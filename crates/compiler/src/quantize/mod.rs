@@ -30,6 +30,7 @@ mod values;
 pub use channels::Channels;
 pub use histogram::Histogram;
 pub use layers::RoundedWeights;
+pub(crate) use plan::FirstOperands;
 pub use shape::{LayerObservation, LayerShape};
 
 use crate::passes::products;
@@ -188,15 +189,6 @@ pub(crate) fn expect_quantized<'o>(
         }
     }
     Err(Error::Option(problem))
-}
-
-/// How [`Quantize::Static`] quantizes the first operand of a product of two computed values, unless it is int8 already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FirstOperands {
-    /// With a calibrated range.
-    Calibrated,
-    /// With a range for each row, which is found at run time.
-    ByRow,
 }
 
 /// The maximum number of unquantized nodes that an error lists.

@@ -1,10 +1,20 @@
 //! Which nodes and values static quantization quantizes, and which of them at run time.
 
 use super::layers::weight_axis;
-use super::{FirstOperands, FloatNode, dynamic, unquantized_node};
+use super::{FloatNode, dynamic, unquantized_node};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// How [`Quantize::Static`](super::Quantize::Static) quantizes the first operand of a product of
+/// two computed values, unless it is int8 already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstOperands {
+    /// With a calibrated range.
+    Calibrated,
+    /// With a range for each row, which is found at run time.
+    ByRow,
+}
 
 /// How a node takes part in quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -203,3 +203,39 @@ pub(super) fn quantize_dequantize(
     let target = "quantized_decomposed.dequantize_per_tensor.default";
     push_node(program, nodes, &node.source, target, with(values), vec![spec])[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pteron_exported::parse;
+
+    #[test]
+    fn the_second_operand_of_a_product_is_symmetric() {
+        let text = "forward:
+  input %x: float32[2, 3]
+  input %y: float32[3, 4]
+  %p: float32[2, 4] = aten.mm.default(self=%x, mat2=%y)
+  return %p
+";
+        let ranges = [("x", (0.0, 2.55)), ("y", (-1.27, 0.5))];
+        let ranges = ranges.map(|(name, range)| (name.to_owned(), range)).into();
+        let scheme = StaticScheme { ranges, ..StaticScheme::default() };
+        for (first, nodes) in [(FirstOperands::Calibrated, 5), (FirstOperands::ByRow, 6)] {
+            let mut program = parse(text).unwrap();
+            let outcome = quantize(&mut program, &scheme, &HashSet::new(), first).unwrap();
+            program.verify().unwrap();
+            let [layer] = &outcome.layers[..] else { panic!("{outcome:?}") };
+            assert_eq!((layer.name.as_str(), layer.weights, layer.multiplications), ("p", 0, 24));
+            assert_eq!(program.graph.nodes.len(), nodes);
+            let zeros: Vec<_> = program
+                .graph
+                .nodes
+                .iter()
+                .filter(|node| node.target.starts_with("quantized_decomposed.quantize_per_tensor"))
+                .map(|node| node.arg("zero_point").cloned())
+                .collect();
+            let all = [Some(Argument::Int(-128)), Some(Argument::Int(0))];
+            assert_eq!(zeros, all[2 - zeros.len()..]);
+        }
+    }
+}
