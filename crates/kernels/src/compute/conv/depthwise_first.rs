@@ -203,7 +203,7 @@ impl Plane<'_> {
             n: xs.len(),
             width,
             bias: self.bias,
-            bounds: self.activation.bounds(),
+            bounds: self.activation.number_bounds(),
             residual: self.residual.map(|r| &r[ys.start * width + xs.start..]),
             out: &mut self.out[ys.start * width + xs.start..],
         };

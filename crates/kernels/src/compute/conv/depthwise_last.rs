@@ -143,7 +143,7 @@ impl Line<'_> {
                 count,
                 bias: self.epilogue.bias,
                 residual,
-                bounds: self.epilogue.activation.bounds(),
+                bounds: self.epilogue.activation.number_bounds(),
                 out: &mut *out,
             };
             dispatch(isa, pixels);

@@ -301,7 +301,7 @@ impl Run<'_> {
                 bias: epilogue.bias.map(|b| &b[cols.clone()]),
                 residual: [0, 1].map(|y| self.residual_line(&segment, y, &cols)),
                 residual_step: p.out_channels,
-                bounds: epilogue.activation.bounds(),
+                bounds: epilogue.activation.number_bounds(),
             };
             if !dispatch(isa, transform) {
                 // SAFETY: as the caller promises.

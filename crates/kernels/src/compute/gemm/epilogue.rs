@@ -43,14 +43,19 @@ impl Activation {
         }
     }
 
-    /// The bounds of this activation, if it only clamps. A bound that is NaN is none: an infinity takes its place.
+    /// The bounds of this activation, if it only clamps.
     pub(crate) fn bounds(self) -> Option<(f32, f32)> {
-        let or = |bound: f32, infinity| if bound.is_nan() { infinity } else { bound };
         match self {
             Activation::Identity | Activation::Unary(_) | Activation::Bounded { .. } => None,
             Activation::Relu => Some((0.0, f32::INFINITY)),
-            Activation::Clamp { low, high } => Some((or(low, f32::NEG_INFINITY), or(high, f32::INFINITY))),
+            Activation::Clamp { low, high } => Some((low, high)),
         }
+    }
+
+    /// [`Self::bounds`] with an infinity in place of a bound that is NaN, which limits nothing.
+    pub(crate) fn number_bounds(self) -> Option<(f32, f32)> {
+        let or = |bound: f32, infinity| if bound.is_nan() { infinity } else { bound };
+        self.bounds().map(|(low, high)| (or(low, f32::NEG_INFINITY), or(high, f32::INFINITY)))
     }
 
     /// The function that the activation applies to each element; `None` if it only clamps.

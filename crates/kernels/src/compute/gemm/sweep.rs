@@ -279,7 +279,7 @@ impl Sweep<'_> {
                 _ => null,
             },
             residual_step: epilogue.residual.map_or(0, |(_, r)| r.row_stride()),
-            bounds: if simple { own.bounds() } else { None },
+            bounds: if simple { own.number_bounds() } else { None },
         });
         let n = args.n;
         let at = c.first.wrapping_add(i * c.rs + j * c.cs);

@@ -242,7 +242,7 @@ impl Finish<'_> {
         let QuantizedEpilogue { offset, bias, activation } = self.epilogue;
         assert!(bias.is_none_or(|b| cols <= b.len()) && offset.is_none_or(|o| cols <= o.len()));
         assert!(!matches!(self.params, Params::Rows(each) if each.len() < rows));
-        let (low, high) = activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        let (low, high) = activation.number_bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
         match &mut self.out {
             QuantizedOut::Quantized(c, q) => {
                 let quantizer = Quantizer::new(q).with_bounds(low, high);
