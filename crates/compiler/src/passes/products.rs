@@ -193,7 +193,7 @@ fn has_same_rows(program: &ExportedProgram, source: VarId, matrix: VarId, result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantize::{Quantize, expect_quantized, run};
+    use crate::quantize::{FirstOperands, Quantize, expect_quantized, run};
     use pteron_exported::{InputKind, VarType};
     use std::collections::BTreeSet;
 
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_scaled_product_is_left_and_reported() {
         let mut program = program("aten.addmm.default", false, 2);
-        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
+        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new(), FirstOperands::ByRow).unwrap();
         assert!(outcome.layers.is_empty());
         assert_eq!(outcome.left.len(), 1);
         let refused = expect_quantized(&Quantize::Dynamic, [&outcome].into_iter()).unwrap_err();
@@ -293,10 +293,10 @@ mod tests {
     fn weights_that_do_not_divide_into_groups_are_left_and_reported() {
         let mut program = program("aten.mm.default", false, 1);
         let how = Quantize::FourBits { group: 32 };
-        let outcome = run(&mut program, &how, &BTreeSet::new()).unwrap();
+        let outcome = run(&mut program, &how, &BTreeSet::new(), FirstOperands::ByRow).unwrap();
         let refused = expect_quantized(&how, [&outcome].into_iter()).unwrap_err().to_string();
         assert!(refused.contains("rows of 3 weights are no whole groups of 32"), "{refused}");
-        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
+        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new(), FirstOperands::ByRow).unwrap();
         expect_quantized(&Quantize::Dynamic, [&outcome].into_iter()).unwrap();
         assert_eq!(outcome.layers.len(), 1);
     }
