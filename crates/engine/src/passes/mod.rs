@@ -16,6 +16,7 @@ mod norm;
 mod normalize;
 mod pool;
 mod quantized;
+mod quantized_input;
 mod quantized_product;
 mod row_norm;
 mod rule;

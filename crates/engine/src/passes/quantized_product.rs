@@ -1,6 +1,6 @@
 //! Products of two dequantized matrices, as in attention: they run on the quantized values.
 
-use super::quantized::quantized_input;
+use super::quantized_input::quantized_input;
 use crate::graph::{Graph, NodeId, meaning};
 use crate::operation::{OpKind, producer_as};
 use crate::ops::quantize::Dequantize;

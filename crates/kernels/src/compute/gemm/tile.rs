@@ -224,7 +224,6 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 repeat!(MR, [0 1 2 3 4 5 6 7], i => {
                     // SAFETY: A has MR rows of k columns.
                     some[i] = unsafe { s.load_first(rows[i], $n) };
-                    rows[i] = rows[i].wrapping_add($n);
                 });
                 $(
                     let bv = row_of_b!(b.wrapping_add($lane * $step));
@@ -232,6 +231,13 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                         add_row!(bv, i, |b, sum| s.mul_add_lane::<$lane>(some[i], b, sum));
                     });
                 )*
+            }};
+        }
+        // The same, and goes on to the columns after them.
+        macro_rules! next_columns {
+            ($n:literal: $($lane:literal)*, $step:expr) => {{
+                columns!($n: $($lane)*, $step);
+                repeat!(MR, [0 1 2 3 4 5 6 7], i => { rows[i] = rows[i].wrapping_add($n); });
                 b = b.wrapping_add($n * $step);
             }};
         }
@@ -239,15 +245,15 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             // Rows of a packed panel are at constant offsets.
             if args.b_step == panel {
                 for _ in 0..args.k / 4 {
-                    columns!(4: 0 1 2 3, panel);
+                    next_columns!(4: 0 1 2 3, panel);
                 }
             } else {
                 for _ in 0..args.k / 4 {
-                    columns!(4: 0 1 2 3, args.b_step);
+                    next_columns!(4: 0 1 2 3, args.b_step);
                 }
             }
             if args.k & 2 != 0 {
-                columns!(2: 0 1, args.b_step);
+                next_columns!(2: 0 1, args.b_step);
             }
             if args.k & 1 != 0 {
                 columns!(1: 0, args.b_step);
@@ -285,7 +291,6 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 }
                 if args.k & 1 != 0 {
                     column!(0, panel);
-                    (a, b) = (a.wrapping_add(MR), b.wrapping_add(panel));
                 }
             } else {
                 for _ in 0..args.k {
