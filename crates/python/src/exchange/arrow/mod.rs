@@ -74,10 +74,12 @@ impl Table {
         }
         // SAFETY: the owner keeps the node's buffers.
         let valid = unsafe { buffers::validity(&self.node) }.map_err(PyValueError::new_err)?;
-        let valid = valid.map(|bits| Bitmap { bits, offset: self.node.offset });
-        let is_null = |i: usize| valid.is_some_and(|valid| !valid.is_set(i));
-        if let Some(row) = (0..self.node.length).find(|&i| is_null(i)) {
-            return Err(PyValueError::new_err(format!("row {row} of the batch is null")));
+        // Without a bitmap, which has a bit for each row, any number of rows may be declared.
+        if let Some(bits) = valid {
+            let valid = Bitmap { bits, offset: self.node.offset };
+            if let Some(row) = (0..self.node.length).find(|&i| !valid.is_set(i)) {
+                return Err(PyValueError::new_err(format!("row {row} of the batch is null")));
+            }
         }
         let columns = self.field.children.iter().zip(&self.node.children).map(|(field, node)| {
             let node = node.clone().slice_to_parent(&self.node);
