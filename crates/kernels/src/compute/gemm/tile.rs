@@ -257,6 +257,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             }
             if args.k & 1 != 0 {
                 columns!(1: 0, args.b_step);
+                b = b.wrapping_add(args.b_step);
             }
             continue;
         }
@@ -291,6 +292,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 }
                 if args.k & 1 != 0 {
                     column!(0, panel);
+                    b = b.wrapping_add(panel);
                 }
             } else {
                 for _ in 0..args.k {
