@@ -37,12 +37,8 @@ impl Operation for QuantizedProduct {
         operands.check_counts(2, 1)?;
         let (a, b, out) = (operands.input(0)?, operands.input(1)?, operands.output(0)?);
         check_input(&self.left, a)?;
-        let (a_sizes, b_sizes, out_sizes) = (a.sizes(), b.sizes(), out.sizes());
-        let fits = match (&**a_sizes, &**b_sizes, &**out_sizes) {
-            (&[m, k], &[rows, n], out) => k == rows && out == [m, n],
-            (&[batch, m, k], &[count, rows, n], out) => batch == count && k == rows && out == [batch, m, n],
-            _ => false,
-        };
+        let (a_sizes, b_sizes) = (a.sizes(), b.sizes());
+        let fits = are_factors(a_sizes, b_sizes, out.sizes());
         let inner = b_sizes.len().checked_sub(2).map_or(0, |at| b_sizes[at]);
         if !fits || inner > PackedWeights::MAX_ROWS || b.dtype() != ScalarType::Char {
             return refuse(format!("{out} is no product of the quantized {a} and {b}"));
@@ -51,5 +47,14 @@ impl Operation for QuantizedProduct {
             return refuse(format!("the scale {} is not finite", self.right_scale));
         }
         check_output(operands, self.output.as_ref(), Activation::Identity)
+    }
+}
+
+/// Whether matrices of the first and the second sizes, or batches of them, have products of the sizes `out`.
+pub(crate) fn are_factors(a: &[usize], b: &[usize], out: &[usize]) -> bool {
+    match (a, b) {
+        (&[m, k], &[rows, n]) => k == rows && out == [m, n],
+        (&[batch, m, k], &[count, rows, n]) => batch == count && k == rows && out == [batch, m, n],
+        _ => false,
     }
 }

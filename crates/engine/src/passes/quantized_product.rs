@@ -4,7 +4,7 @@ use super::quantized_input::quantized_input;
 use crate::graph::{Graph, NodeId, meaning};
 use crate::operation::{OpKind, producer_as};
 use crate::ops::quantize::Dequantize;
-use crate::ops::quantized_product::QuantizedProduct;
+use crate::ops::quantized_product::{QuantizedProduct, are_factors};
 use pteron_kernels::compute::PackedWeights;
 use pteron_operator::Meaning;
 use pteron_tensor::ScalarType;
@@ -25,11 +25,7 @@ pub(super) fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     };
     let [of_left, of_right, of_out] = [left, right, out].map(|v| graph.meta(v));
     let is_plain = [of_left, of_right, of_out].iter().all(|meta| meta.dim_order().is_contiguous());
-    let fits = match (&**of_left.sizes(), &**of_right.sizes(), &**of_out.sizes()) {
-        (&[m, k], &[rows, n], out) => k == rows && out == [m, n],
-        (&[batch, m, k], &[count, rows, n], out) => batch == count && k == rows && out == [batch, m, n],
-        _ => false,
-    };
+    let fits = are_factors(of_left.sizes(), of_right.sizes(), of_out.sizes());
     let inner = of_left.sizes().last().copied().unwrap_or(0);
     let types = of_right.dtype() == ScalarType::Char && of_out.dtype() == ScalarType::Float;
     let is_supported = is_product
