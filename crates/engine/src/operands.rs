@@ -47,6 +47,26 @@ impl<'g> Operands<'g> {
         }
     }
 
+    /// Whether an operand is a constant.
+    pub fn is_constant(&self, i: usize) -> bool {
+        self.constant(i).is_ok()
+    }
+
+    /// Whether any operand is a constant.
+    pub fn any_constant(&self) -> bool {
+        self.graph.node(self.node).inputs().iter().any(|&v| self.graph.is_constant(v))
+    }
+
+    /// Whether the residual, which is the last operand, is computed, or there is none.
+    pub(crate) fn has_computed_residual(&self, present: bool) -> bool {
+        !present || !self.is_constant(self.graph.node(self.node).inputs().len().saturating_sub(1))
+    }
+
+    /// Whether operand 0 has more dimensions than its rows.
+    pub(crate) fn has_matrix(&self) -> bool {
+        self.input(0).is_ok_and(|x| x.rank() > 1)
+    }
+
     /// Element type, sizes and layout of a result.
     ///
     /// # Errors

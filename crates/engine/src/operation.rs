@@ -26,6 +26,13 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether each index of dimension 0 of the results depends only on the same index of dimension 0 of the operands
+    /// that are no constants; all of these have the same number of them, outermost in memory. A batch is then computed
+    /// in parts.
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        self.is_elementwise() && !operands.any_constant()
+    }
+
     /// The memory layout required of the `i`th operand of a node, counting the inputs first and then the outputs.
     fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
         let _ = inputs;

@@ -5,7 +5,7 @@ use crate::support::copy::copy_into;
 use crate::support::dims::{slice_range, to_shape, to_size, wrap_dim};
 use crate::support::dtype::{conversion_type, dispatch};
 use crate::support::layout::Layout;
-use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
 
@@ -16,7 +16,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         cat,
     )
     .moves_elements()
-    .any_layout(),
+    .any_layout()
+    .means(|args| Some(Meaning::Concatenation(args.int("dim").ok()?))),
     Operator::new(
         "aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,

@@ -94,6 +94,8 @@ pub enum Meaning {
     Pool(Pool2d),
     /// `e^x / sum(e^x)` along this dimension.
     Softmax(usize),
+    /// The tensors of argument 0, one after another along this dimension, which counts from the last if it is negative.
+    Concatenation(i64),
     /// A tensor with every element equal to this scalar.
     Fill(Scalar),
     /// The elements of argument 1 where argument 0 is true, otherwise those of argument 2.

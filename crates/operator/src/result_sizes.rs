@@ -42,7 +42,7 @@ impl Meaning {
             }
             Self::Convolution(of) => of.result_sizes(&sizes(0)?, &sizes(1)?),
             Self::Pool(of) => of.result_sizes(&sizes(0)?),
-            Self::Reshape | Self::Fill(_) | Self::ChooseQParams(_) => None,
+            Self::Reshape | Self::Concatenation(_) | Self::Fill(_) | Self::ChooseQParams(_) => None,
         }
     }
 }

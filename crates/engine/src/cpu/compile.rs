@@ -1,8 +1,10 @@
 //! From a graph to an executable.
 
-use super::executable::Executable;
+use super::batch::Batch;
+use super::executable::{Body, Executable};
 use super::lower::lower;
 use super::packs::Packs;
+use super::parts::Parts;
 use crate::check::check_graph;
 use crate::graph::Graph;
 use crate::passes;
@@ -19,6 +21,15 @@ impl Executable {
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         passes::run(&mut graph, ctx);
         check_graph(&graph)?;
-        lower(graph, ctx, packs)
+        let Some(batch) = Batch::of(&graph) else {
+            return Ok(Self(Body::Whole(lower(graph, ctx, packs)?)));
+        };
+        let rest = match batch.rows % batch.part {
+            0 => None,
+            rest => Some(lower(batch.part_of(&graph, rest)?, ctx, packs)?),
+        };
+        let steps = lower(batch.part_of(&graph, batch.part)?, ctx, packs)?;
+        drop(graph);
+        Ok(Self(Body::Parts(Parts::new((batch.rows, batch.part), steps, rest, ctx)?)))
     }
 }

@@ -1,79 +1,71 @@
-//! A graph lowered to steps over a planned workspace.
+//! A graph ready to run: its steps, for the whole tensors or for a part of the batch at a time.
 
-use super::placed::{Memory, PlacedStep, Slot};
-use pteron_operator::{Error, KernelContext, Reservation, Result};
-use pteron_tensor::{AlignedBuffer, Arenas, TensorView, TensorViewMut};
+use super::parts::Parts;
+use super::steps::Steps;
+use pteron_operator::{KernelContext, Result};
+use pteron_tensor::{TensorView, TensorViewMut};
 use pteron_trace::{Place, SpanKind, Tracer};
-use smallvec::SmallVec;
-use std::sync::Arc;
 
-/// The name of the workspaces in errors about an exhausted memory budget.
-pub(crate) const WORKSPACE: &str = "its workspaces";
+/// A graph ready to run: steps in execution order, packed weights, and workspaces.
+pub struct Executable(pub(super) Body);
 
-/// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
-pub struct Executable {
-    pub(crate) steps: Arc<[PlacedStep]>,
-    pub(crate) values: Arc<[Slot]>,
-    /// The indices of the graph's inputs in `values`.
-    pub(crate) inputs: Arc<[usize]>,
-    pub(crate) outputs: Arc<[usize]>,
-    pub(crate) arena: Arenas,
-    pub(crate) workspace: usize,
-    /// The span kind with which steps are traced.
-    pub(crate) kind: SpanKind,
-    pub(crate) reservation: Reservation,
-    /// The instruction of the last step that was started: after a failed run, of the one that failed or was
-    /// interrupted.
-    pub(crate) failed: Place,
+pub(super) enum Body {
+    /// Each step computes its result for all rows of the batch.
+    Whole(Steps),
+    /// All steps run for a part of the batch before they run for the next.
+    Parts(Parts),
 }
 
 impl Executable {
     /// An executable that shares the steps and their packed weights, with its own workspace.
     pub fn fork(&self) -> Result<Self> {
-        let reservation = self.reservation.try_clone(WORKSPACE)?;
-        let mut arena = Arenas::new();
-        arena.push(AlignedBuffer::zeroed_long_lived(self.workspace)?);
-        Ok(Self {
-            steps: Arc::clone(&self.steps),
-            values: Arc::clone(&self.values),
-            inputs: Arc::clone(&self.inputs),
-            outputs: Arc::clone(&self.outputs),
-            arena,
-            workspace: self.workspace,
-            kind: self.kind,
-            reservation,
-            failed: Place::default(),
-        })
+        Ok(Self(match &self.0 {
+            Body::Whole(steps) => Body::Whole(steps.fork()?),
+            Body::Parts(parts) => Body::Parts(parts.fork()?),
+        }))
     }
 
     /// Marks the executable as a delegate's: its steps are traced as [`SpanKind::DelegateStep`], within the delegate's
     /// call.
     #[must_use]
     pub fn traced_as_delegate(mut self) -> Self {
-        self.kind = SpanKind::DelegateStep;
+        match &mut self.0 {
+            Body::Whole(steps) => steps.kind = SpanKind::DelegateStep,
+            Body::Parts(parts) => parts.trace_as(SpanKind::DelegateStep),
+        }
         self
     }
 
-    /// The size of the workspace in bytes.
+    /// The size of the workspaces in bytes.
     pub fn workspace_bytes(&self) -> usize {
-        self.workspace
+        match &self.0 {
+            Body::Whole(steps) => steps.workspace,
+            Body::Parts(parts) => parts.workspace_bytes(),
+        }
     }
 
     /// The number of steps.
     pub fn num_steps(&self) -> usize {
-        self.steps.len()
+        self.steps().len()
     }
 
     /// The steps in order, each with its name and the instructions that it implements; a step computes the result of
     /// the last of them.
-    pub fn steps(&self) -> impl Iterator<Item = (&str, &[Place])> {
-        self.steps.iter().map(|step| (&*step.name, &*step.origins))
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, &[Place])> {
+        let steps = match &self.0 {
+            Body::Whole(steps) => &steps.steps,
+            Body::Parts(parts) => parts.steps(),
+        };
+        steps.iter().map(|step| (&*step.name, &*step.origins))
     }
 
     /// After a run that failed or was interrupted, the instruction of the step at which it stopped, if the graph
     /// records instructions.
     pub fn failed_at(&self) -> Place {
-        self.failed
+        match &self.0 {
+            Body::Whole(steps) => steps.failed,
+            Body::Parts(parts) => parts.failed_at(),
+        }
     }
 
     /// Runs the steps. `inputs` and `outputs` are in the order of the graph's inputs and outputs, and must have their
@@ -85,42 +77,9 @@ impl Executable {
         inputs: &[TensorView<'_>],
         outputs: &mut [TensorViewMut<'_>],
     ) -> Result<()> {
-        if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
-            return Err(Error::invalid("the numbers of inputs or outputs differ from the graph's"));
+        match &mut self.0 {
+            Body::Whole(steps) => steps.run(ctx, tracer, inputs, outputs),
+            Body::Parts(parts) => parts.run(ctx, tracer, inputs, outputs),
         }
-        for (input_view, &input) in inputs.iter().zip(&*self.inputs) {
-            let expected = &self.values[input].meta;
-            let (order, sizes) = (input_view.meta().dim_order(), expected.sizes());
-            let same = input_view.meta().sizes() == sizes && input_view.dtype() == expected.dtype();
-            if !same || !order.same_layout(expected.dim_order(), sizes) {
-                let input_view = input_view.meta();
-                return Err(Error::invalid(format!(
-                    "the input is {input_view}, and the graph was lowered for {expected}"
-                )));
-            }
-        }
-        let mut direct: SmallVec<[Option<TensorViewMut<'_>>; 2]> = SmallVec::new();
-        for (&v, out) in self.outputs.iter().zip(&mut *outputs) {
-            let slot = &self.values[v];
-            out.resize(slot.meta.sizes())?;
-            direct.push((slot.output.is_some() && slot.matches_layout(out)).then(|| out.reborrow()));
-        }
-        for step in &*self.steps {
-            let memory = Memory { arena: &mut self.arena, inputs, outputs: &mut direct };
-            // Set before the step runs, which may unwind.
-            self.failed = step.origin();
-            if let Err(error) = step.run_traced(ctx, (tracer, self.kind), &self.values, memory) {
-                return Err(step.with_step_name(error));
-            }
-            pteron_pool::checkpoint();
-        }
-        let is_written: SmallVec<[bool; 2]> = direct.iter().map(Option::is_some).collect();
-        drop(direct);
-        for ((&v, out), is_written) in self.outputs.iter().zip(outputs).zip(is_written) {
-            if !is_written {
-                self.values[v].view(inputs, |extent| self.arena.bytes(extent))?.relayout(out)?;
-            }
-        }
-        Ok(())
     }
 }

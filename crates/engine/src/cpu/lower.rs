@@ -1,17 +1,18 @@
-//! Lowers a graph to an executable: creates steps, packs constants, assigns workspace offsets.
+//! Lowers a graph: creates steps, packs constants, assigns workspace offsets.
 
 mod pack;
 mod uses;
 
 use self::pack::LoweredAhead;
 use self::uses::{Uses, overwrite_dead_inputs};
-use super::executable::{Executable, WORKSPACE};
+
 use super::lowering::Lowered;
 use super::operations;
 use super::packs::Packs;
 use super::placed::{PlacedStep, Slot, Source};
 use super::plan::{Lifetime, plan_offsets};
 use super::step::Step;
+use super::steps::{Steps, WORKSPACE};
 use crate::graph::{Constant, Graph, NodeId, ValueId};
 use crate::operation::as_op;
 use crate::ops::cast::Cast;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 ///
 /// A constant that only packing reads is released as soon as it is packed, so that not all constants are in memory
 /// together with their packed forms.
-pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) -> Result<Executable> {
+pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) -> Result<Steps> {
     if graph.num_blocks() != 1 {
         return Err(Error::invalid(
             "a graph of several blocks cannot be lowered at once; lower it block by block",
@@ -67,7 +68,7 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
     let reservation = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed_long_lived(workspace)?);
-    Ok(Executable {
+    Ok(Steps {
         steps: steps.into(),
         values: values.into(),
         inputs,

@@ -3,6 +3,7 @@
 //! would read the same [operations](crate::ops) from a graph after the passes.
 
 mod attention;
+mod batch;
 mod call;
 mod cast;
 mod channel_shuffle;
@@ -21,6 +22,7 @@ mod lowering;
 mod operations;
 mod pack_store;
 mod packs;
+mod parts;
 mod placed;
 mod plan;
 mod pointwise;
@@ -34,6 +36,7 @@ mod quantized_sum;
 mod relayout;
 mod row_norm;
 mod step;
+mod steps;
 mod viewed;
 mod weights;
 

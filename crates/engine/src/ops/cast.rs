@@ -46,6 +46,11 @@ impl Operation for Cast {
         if i < inputs { LayoutReq::Any } else { LayoutReq::SameAsInput0 }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        true
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_same_sizes()?;
         let is_real = |meta: &TensorMeta| {

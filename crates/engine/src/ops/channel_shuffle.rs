@@ -36,6 +36,11 @@ impl Operation for ChannelShuffle {
         if i == 0 { LayoutReq::AnyImage } else { LayoutReq::SameAsInput0 }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        true
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(1, 1)?;
         operands.check_same_as_output(0)?;

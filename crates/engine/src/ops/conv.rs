@@ -51,6 +51,10 @@ impl Operation for Convolution {
         if i == 0 || last || i >= inputs { LayoutReq::Image(self.layout) } else { LayoutReq::RowMajor }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        operands.has_computed_residual(self.residual)
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(check_floats(self, operands)?, 1)
     }

@@ -18,6 +18,11 @@ impl Operation for GlobalMean {
         if i == 0 { LayoutReq::AnyImage } else { LayoutReq::RowMajor }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        true
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(1, 1)?;
         let ((x, channels), out) = (operands.check_image()?, operands.output(0)?);

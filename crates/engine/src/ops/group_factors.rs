@@ -33,6 +33,10 @@ impl Operation for GroupFactors {
         if i == 0 { LayoutReq::AnyImage } else { LayoutReq::RowMajor }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        (1..=usize::from(self.weight) + usize::from(self.bias)).all(|i| operands.is_constant(i))
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let inputs = 1 + usize::from(self.weight) + usize::from(self.bias);
         operands.check_counts(inputs, 2)?;

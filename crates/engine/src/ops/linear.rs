@@ -33,6 +33,10 @@ impl Operation for Linear {
         write_epilogue(f, self.residual, self.activation)
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        operands.has_matrix() && operands.has_computed_residual(self.residual)
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
         operands.check_all_floats()?;

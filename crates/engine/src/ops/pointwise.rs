@@ -23,6 +23,14 @@ impl Operation for Pointwise {
         LayoutReq::Any
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let Ok(out) = operands.output(0) else { return false };
+        operands.inputs().iter().enumerate().all(|(i, x)| match operands.is_constant(i) {
+            true => x.rank() < out.rank() || x.sizes().first() == Some(&1),
+            false => x.rank() == out.rank(),
+        })
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let inputs = operands.inputs().len();
         operands.check_counts(inputs, 1)?;

@@ -31,6 +31,11 @@ impl Operation for Pool {
         LayoutReq::Image(Layout::ChannelsLast)
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        true
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(1, 1)?;
         let (x, out) = (operands.input(0)?, operands.output(0)?);

@@ -48,6 +48,11 @@ impl Operation for QuantizedConvolution {
         if i == 0 || i >= inputs { LayoutReq::Image(Layout::ChannelsLast) } else { LayoutReq::RowMajor }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        matches!(self.input, QuantizedInput::Quantized(_))
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(3 + usize::from(self.conv.bias), 1)?;
         check_conv(&self.conv, operands)?;

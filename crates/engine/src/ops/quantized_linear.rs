@@ -66,6 +66,10 @@ impl Operation for QuantizedLinear {
         write_epilogue(f, false, self.activation)
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        !matches!(self.input, QuantizedInput::ByTensor { .. }) && operands.has_matrix()
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(3 + usize::from(self.bias), 1)?;
         let x = operands.input(0)?;

@@ -20,6 +20,11 @@ impl Operation for Reshape {
         if i < inputs { LayoutReq::Any } else { LayoutReq::ReshapeOfInput0 }
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        true
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(1, 1)
     }
@@ -58,6 +63,11 @@ impl Operation for Permute {
         LayoutReq::Any
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        self.dims.first() == Some(&0)
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(1, 1)?;
         let (from, to) = (operands.input(0)?, operands.output(0)?);
@@ -79,6 +89,11 @@ impl Operation for Relayout {
 
     fn operand_layout(&self, _: usize, _: usize) -> LayoutReq {
         LayoutReq::Any
+    }
+
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let _ = operands;
+        true
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

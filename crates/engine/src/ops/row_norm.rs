@@ -30,6 +30,14 @@ impl Operation for RowNorm {
         write!(f, "elements: {}, eps: {}", self.elements, self.eps)
     }
 
+    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
+        let factors = usize::from(self.weight) + usize::from(self.bias);
+        let in_row = operands
+            .input(0)
+            .is_ok_and(|x| x.sizes()[1..].iter().product::<usize>().is_multiple_of(self.elements));
+        in_row && (1..=factors).all(|i| operands.is_constant(i))
+    }
+
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let factors = usize::from(self.weight) + usize::from(self.bias);
         operands.check_counts(1 + factors, 1)?;

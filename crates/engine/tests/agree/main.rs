@@ -3,6 +3,7 @@
 
 mod activations;
 mod attention;
+mod batches;
 mod both;
 mod convolutions;
 mod elementwise;

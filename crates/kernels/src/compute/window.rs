@@ -55,15 +55,17 @@ pub fn pool_windows(
     out: &mut [f32],
 ) {
     if pooling == Pooling::Max {
-        return max_pool(pool, isa, windows, frame, channels, x, out);
+        return each_line(pool, windows, frame, channels, x, out, |line, x, out| {
+            dispatch(isa, MaxPoolOfFloats { line, x, out });
+        });
     }
     each_line(pool, windows, frame, channels, x, out, |line, x, out| {
         dispatch(isa, Sums { pooling, line, x, out });
     });
 }
 
-/// Max pooling as in [`pool_windows`], for any type with an order: quantized values are compared directly. A window
-/// without a pixel gives the least value of the type.
+/// Max pooling as in [`pool_windows`], for integers: quantized values are compared directly. A window without a pixel
+/// gives the least value of the type.
 ///
 /// # Panics
 /// If the length of a slice does not match the frame.
@@ -83,16 +85,16 @@ pub fn max_pool<T: MaxPoolElement>(
 
 /// Element types of max pooling.
 pub trait MaxPoolElement: Copy + Send + Sync + 'static {
-    /// The least value, the identity of [`Self::max_nan`].
+    /// The least value, the identity of the maximum.
     const MIN: Self;
-    /// The greater of the two values; NaN if either is NaN.
-    fn max_nan(self, other: Self) -> Self;
+    /// The greater of the two values, `self` if they are equal; NaN if either is NaN.
+    fn max_or_nan(self, other: Self) -> Self;
 }
 
 impl MaxPoolElement for f32 {
     const MIN: Self = f32::NEG_INFINITY;
     #[inline(always)]
-    fn max_nan(self, other: Self) -> Self {
+    fn max_or_nan(self, other: Self) -> Self {
         if other > self || other.is_nan() { other } else { self }
     }
 }
@@ -102,7 +104,7 @@ macro_rules! integers {
         impl MaxPoolElement for $type {
             const MIN: Self = <$type>::MIN;
             #[inline(always)]
-            fn max_nan(self, other: Self) -> Self {
+            fn max_or_nan(self, other: Self) -> Self {
                 self.max(other)
             }
         }
@@ -204,6 +206,62 @@ fn pixel_count(taps: [TapRange; 3]) -> usize {
     taps.iter().map(|r| r.count).product()
 }
 
+/// Max pooling of a line of windows of f32.
+struct MaxPoolOfFloats<'a> {
+    line: OutputLine<'a>,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for MaxPoolOfFloats<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { line, x, out } = self;
+        line.each_window(out, |taps, out| {
+            if out.len() < S::LANES {
+                return MaxPool::pool_window::<1>(line, x, taps, out);
+            }
+            // Four vectors at a time, then one; the last may overlap the one before it.
+            let mut channel = 0;
+            while channel + 4 * S::LANES <= out.len() {
+                pool_vectors::<S, 4>(s, line, x, taps, channel, out);
+                channel += 4 * S::LANES;
+            }
+            while channel < out.len() {
+                pool_vectors::<S, 1>(s, line, x, taps, channel.min(out.len() - S::LANES), out);
+                channel += S::LANES;
+            }
+        });
+    }
+}
+
+/// Pools `N` vectors of channels of one window.
+#[inline(always)]
+fn pool_vectors<S: Simd, const N: usize>(
+    s: S,
+    line: OutputLine<'_>,
+    x: &[f32],
+    taps: [TapRange; 3],
+    channel: usize,
+    out: &mut [f32],
+) {
+    let mut max = [s.splat(f32::NEG_INFINITY); N];
+    line.each_pixel(taps, |pixel| {
+        let pixel = &x[pixel + channel..][..N * S::LANES];
+        for (i, max) in max.iter_mut().enumerate() {
+            // SAFETY: `pixel` has `N` vectors of elements.
+            *max = s.max_or_nan(*max, unsafe { s.load(pixel.as_ptr().add(i * S::LANES)) });
+        }
+    });
+    let out = &mut out[channel..][..N * S::LANES];
+    for (i, max) in max.into_iter().enumerate() {
+        // SAFETY: `out` has `N` vectors of elements.
+        unsafe { s.store(out.as_mut_ptr().add(i * S::LANES), max) };
+    }
+}
+
 /// Max pooling of a line of windows.
 struct MaxPool<'a, T> {
     line: OutputLine<'a>,
@@ -220,7 +278,7 @@ impl<T: MaxPoolElement> MaxPool<'_, T> {
             let mut max = [T::MIN; N];
             line.each_pixel(taps, |pixel| {
                 let lanes = *x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
-                max.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.max_nan(x));
+                max.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.max_or_nan(x));
             });
             out[channel..][..N].copy_from_slice(&max);
         }
@@ -234,7 +292,7 @@ impl<T: MaxPoolElement> Op for MaxPool<'_, T> {
     fn run<S: Simd>(self, _: S) {
         let Self { line, x, out } = self;
         line.each_window(out, |taps, out| match out.len() {
-            64.. if size_of::<T>() == 1 => Self::pool_window::<64>(line, x, taps, out),
+            64.. => Self::pool_window::<64>(line, x, taps, out),
             16.. => Self::pool_window::<16>(line, x, taps, out),
             8.. => Self::pool_window::<8>(line, x, taps, out),
             4.. => Self::pool_window::<4>(line, x, taps, out),
@@ -408,7 +466,7 @@ mod tests {
                 let (pool, n) = (Pool::new(2), 18 * channels);
                 let (mut of_bytes, mut of_floats) = (vec![0; n], vec![0.0; n]);
                 max_pool(&pool, isa, &windows, &frame, channels, &bytes, &mut of_bytes);
-                max_pool(&pool, isa, &windows, &frame, channels, &floats, &mut of_floats);
+                pool_windows(&pool, isa, Pooling::Max, &windows, &frame, channels, &floats, &mut of_floats);
                 let of_bytes: Vec<f32> = of_bytes.iter().map(|&x| x.into()).collect();
                 assert_eq!(of_bytes, of_floats, "{channels} channels");
             }

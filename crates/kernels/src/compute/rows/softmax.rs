@@ -8,6 +8,7 @@
 use super::super::isa::Isa;
 use super::super::math::{self, exp_nonpositive as exp};
 use super::super::simd::{Op, Simd, dispatch};
+use super::super::split::ELEMENTS;
 use super::reduce::{LANES, ROWS, fold_elements, sum_of};
 use super::{each_row, each_row_in_place};
 use pteron_pool::Pool;
@@ -19,6 +20,10 @@ use pteron_pool::Pool;
 /// # Panics
 /// If the lengths differ, or are not a multiple of `n`.
 pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut [f32]) {
+    if (1..=NARROW).contains(&n) {
+        out.copy_from_slice(x);
+        return narrow_rows(pool, isa, log, n, out);
+    }
     each_row(pool, n, x, out, &|x, out| {
         out.copy_from_slice(x);
         dispatch(isa, Softmax { x: out, log });
@@ -30,6 +35,9 @@ pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut 
 /// # Panics
 /// If the length is not a multiple of `n`.
 pub fn softmax_in_place(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32]) {
+    if (1..=NARROW).contains(&n) {
+        return narrow_rows(pool, isa, log, n, x);
+    }
     each_row_in_place(pool, n, x, &|x| dispatch(isa, Softmax { x, log }));
 }
 
@@ -54,6 +62,34 @@ pub fn softmax_across(
             dispatch(isa, ColumnSoftmax { x, out: &mut *out, inner, at, width, log });
         }
     });
+}
+
+/// The most elements of a row that is computed together with the rows beside it, a lane each: alone, it would fill no
+/// vector.
+const NARROW: usize = 8;
+
+/// [`softmax`] of rows of at most [`NARROW`] elements, in place.
+fn narrow_rows(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32]) {
+    assert!(x.len().is_multiple_of(n), "{} elements are not whole rows of {n}", x.len());
+    let block = |x: &mut [f32]| {
+        for rows in x.chunks_mut(COLUMNS * n) {
+            let count = rows.len() / n;
+            let (mut columns, mut results) = ([0.0; NARROW * COLUMNS], [0.0; NARROW * COLUMNS]);
+            for (i, row) in rows.chunks_exact(n).enumerate() {
+                row.iter().enumerate().for_each(|(j, &x)| columns[j * COLUMNS + i] = x);
+            }
+            let (x, out) = (&columns[..n * COLUMNS], &mut results[..n * COLUMNS]);
+            dispatch(isa, ColumnSoftmax { x, out, inner: COLUMNS, at: 0, width: count, log });
+            for (i, row) in rows.chunks_exact_mut(n).enumerate() {
+                row.iter_mut().enumerate().for_each(|(j, x)| *x = results[j * COLUMNS + i]);
+            }
+        }
+    };
+    if x.len() < ELEMENTS || pool.threads() == 1 {
+        block(x);
+    } else {
+        pool.parallel_chunks_mut(x, ELEMENTS / 2 / COLUMNS * COLUMNS * n, 1, &|_, x| block(x));
+    }
 }
 
 struct Softmax<'a> {

@@ -44,6 +44,8 @@ impl Simd for Avx2 {
         mul(a: Self::F, b: Self::F) -> Self::F = _mm256_mul_ps(a, b);
         max(a: Self::F, b: Self::F) -> Self::F = _mm256_max_ps(a, b);
         min(a: Self::F, b: Self::F) -> Self::F = _mm256_min_ps(a, b);
+        max_or_nan(a: Self::F, b: Self::F) -> Self::F =
+            _mm256_blendv_ps(_mm256_max_ps(b, a), b, _mm256_cmp_ps::<_CMP_UNORD_Q>(b, b));
         splat_int(x: i32) -> Self::I = _mm256_set1_epi32(x);
         add_int(a: Self::I, b: Self::I) -> Self::I = _mm256_add_epi32(a, b);
         sub_int(a: Self::I, b: Self::I) -> Self::I = _mm256_sub_epi32(a, b);

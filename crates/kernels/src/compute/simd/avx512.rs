@@ -39,6 +39,8 @@ impl Simd for Avx512 {
         sub(a: Self::F, b: Self::F) -> Self::F = _mm512_sub_ps(a, b);
         mul(a: Self::F, b: Self::F) -> Self::F = _mm512_mul_ps(a, b);
         max(a: Self::F, b: Self::F) -> Self::F = _mm512_max_ps(a, b);
+        max_or_nan(a: Self::F, b: Self::F) -> Self::F =
+            _mm512_mask_mov_ps(_mm512_max_ps(b, a), _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(b, b), b);
         min(a: Self::F, b: Self::F) -> Self::F = _mm512_min_ps(a, b);
         sum(a: Self::F) -> f32 = _mm512_reduce_add_ps(a);
         splat_int(x: i32) -> Self::I = _mm512_set1_epi32(x);

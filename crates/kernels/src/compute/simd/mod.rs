@@ -79,6 +79,8 @@ pub(crate) trait Simd: Copy {
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// The lesser of `a` and `b` in each lane; `b` where either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The greater of `a` and `b` in each lane, `a` where they are equal, and NaN where either is NaN.
+    fn max_or_nan(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a` limited to `low..=high`, which are numbers; `low` where it is NaN. The sign of a zero is unspecified.
     #[inline(always)]
     fn limit(self, a: Self::F, low: Self::F, high: Self::F) -> Self::F {

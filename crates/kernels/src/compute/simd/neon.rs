@@ -42,6 +42,8 @@ impl Simd for Neon {
         mul(a: Self::F, b: Self::F) -> Self::F = vmulq_f32(a, b);
         // Not `fmax` and `fmin`, which differ where an operand is NaN and in the sign of zero.
         max(a: Self::F, b: Self::F) -> Self::F = vbslq_f32(vcgtq_f32(a, b), a, b);
+        max_or_nan(a: Self::F, b: Self::F) -> Self::F =
+            vbslq_f32(vornq_u32(vcgtq_f32(b, a), vceqq_f32(b, b)), b, a);
         min(a: Self::F, b: Self::F) -> Self::F = vbslq_f32(vcltq_f32(a, b), a, b);
         limit(a: Self::F, low: Self::F, high: Self::F) -> Self::F = vminnmq_f32(vmaxnmq_f32(a, low), high);
         clamp(a: Self::F, low: Self::F, high: Self::F) -> Self::F = vminq_f32(vmaxq_f32(a, low), high);

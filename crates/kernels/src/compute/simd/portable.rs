@@ -106,6 +106,10 @@ impl Simd for Portable {
         from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
+    fn max_or_nan(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| if b[i] > a[i] || b[i].is_nan() { b[i] } else { a[i] })
+    }
+    #[inline(always)]
     fn min(self, a: Self::F, b: Self::F) -> Self::F {
         from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
     }

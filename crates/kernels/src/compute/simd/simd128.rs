@@ -53,6 +53,10 @@ impl Simd for Simd128 {
         f32x4_mul(a, b)
     }
     #[inline(always)]
+    fn max_or_nan(self, a: v128, b: v128) -> v128 {
+        v128_bitselect(b, a, v128_or(f32x4_gt(b, a), f32x4_ne(b, b)))
+    }
+    #[inline(always)]
     fn max(self, a: v128, b: v128) -> v128 {
         // `pmax` returns its second operand if that is greater, otherwise its first.
         f32x4_pmax(b, a)

@@ -36,6 +36,9 @@ impl Op for Arithmetic {
             assert_lanes(s, "sub", s.sub(x, y), |i| a[i] - b[i]);
             assert_lanes(s, "mul", s.mul(x, y), |i| a[i] * b[i]);
             assert_lanes(s, "max", s.max(x, y), |i| if a[i] > b[i] { a[i] } else { b[i] });
+            assert_lanes(s, "max_or_nan", s.max_or_nan(x, y), |i| {
+                if b[i] > a[i] || b[i].is_nan() { b[i] } else { a[i] }
+            });
             assert_lanes(s, "min", s.min(x, y), |i| if a[i] < b[i] { a[i] } else { b[i] });
             // The sign of a zero is unspecified.
             let clamped = s.add(s.clamp(x, s.splat(-2.0), s.splat(0.0)), s.splat(0.0));
