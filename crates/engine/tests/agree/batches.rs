@@ -163,9 +163,8 @@ fn outputs_may_have_another_layout() {
     let ctx = KernelContext::new(&both.pool, &both.scratch, &both.generator);
     let mut executable = Executable::new(both.graph.clone(), &ctx).unwrap();
     let order = DimOrder::new(&[1, 0]).unwrap();
-    let mut outs = [order, DimOrder::contiguous(2)].map(|order| {
-        Tensor::zeros(TensorMeta::new(ScalarType::Float, &[1000, 5], order).unwrap()).unwrap()
-    });
+    let mut outs = [order, DimOrder::contiguous(2)]
+        .map(|order| Tensor::zeros(TensorMeta::new(ScalarType::Float, &[1000, 5], order).unwrap()).unwrap());
     let inputs: Vec<_> = both.inputs.iter().map(Tensor::view).collect();
     let mut views: Vec<_> = outs.iter_mut().map(Tensor::view_mut).collect();
     executable.run(&ctx, Tracer::NONE, &inputs, &mut views).unwrap();

@@ -22,6 +22,11 @@ pub fn copy(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
 fn copy_to_rows(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     let (rows, cols) = (from.rows(), from.cols());
     if to.col_stride() == 1 && from.row_stride() == 1 && cols > 1 && rows > 1 {
+        match cols {
+            2 => return interleave::<2>(from, to),
+            3 => return interleave::<3>(from, to),
+            _ => {}
+        }
         // Seen along its contiguous direction, the source has `cols` rows of `rows` elements.
         return dispatch(isa, Transpose::new(from.t(), to.t()));
     }
@@ -39,6 +44,16 @@ fn copy_to_rows(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
                     *to.at(i, j) = source[j * from.col_stride()];
                 }
             }
+        }
+    }
+}
+
+/// Copies a matrix of `N` contiguous columns, too few to fill vectors, to one with contiguous rows.
+fn interleave<const N: usize>(from: MatRef<'_>, mut to: MatMut<'_>) {
+    let columns: [&[f32]; N] = std::array::from_fn(|j| &from.data_from(0, j)[..from.rows()]);
+    for i in 0..from.rows() {
+        if let Some(Ok(row)) = to.row(i).map(<&mut [f32; N]>::try_from) {
+            *row = columns.map(|column| column[i]);
         }
     }
 }
