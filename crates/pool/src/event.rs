@@ -1,4 +1,4 @@
-use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
+use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
 
 /// An event counter that sleeping threads wait on. A thread that wants to sleep calls [`Event::listen`], checks once
 /// more for work, and then calls either [`Event::wait`] or [`Event::cancel`]; a thread that has added
@@ -39,7 +39,7 @@ impl Event {
     pub(crate) fn wait(&self, key: u32) {
         let mut guard = lock(&self.lock);
         while self.generation.load(Ordering::SeqCst) == key {
-            guard = self.woken.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+            guard = wait(&self.woken, guard);
         }
         self.listeners.fetch_sub(1, Ordering::SeqCst);
     }

@@ -27,3 +27,5 @@ pub use parallel::{Pool, available_threads};
 pub use queue::{HandOver, Refused, Resume, Task, WorkQueue};
 #[doc(hidden)]
 pub use sync::UnsafeCell;
+#[cfg(all(target_family = "wasm", not(target_os = "unknown")))]
+pub use sync::thread_lost;

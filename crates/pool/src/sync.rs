@@ -46,3 +46,41 @@ pub(crate) use imp::{
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
+
+/// Waits on a condition variable until it is notified, or for no reason.
+#[cfg(not(all(target_family = "wasm", not(target_os = "unknown"))))]
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(all(target_family = "wasm", not(target_os = "unknown")))]
+pub use lost::thread_lost;
+#[cfg(all(target_family = "wasm", not(target_os = "unknown")))]
+pub(crate) use lost::wait;
+
+/// In WebAssembly a panic or a trap ends one thread, and nothing notifies those that wait for it.
+#[cfg(all(target_family = "wasm", not(target_os = "unknown")))]
+mod lost {
+    use super::{AtomicBool, Condvar, MutexGuard, Ordering};
+    use std::time::Duration;
+
+    static LOST: AtomicBool = AtomicBool::new(false);
+
+    /// How long a thread sleeps before it checks whether another one has been lost.
+    const CHECK: Duration = Duration::from_millis(500);
+
+    /// Records that a thread has ended by a panic or a trap. Every thread that waits for others panics within half a second.
+    pub fn thread_lost() {
+        LOST.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits on a condition variable until it is notified, or for no reason.
+    ///
+    /// # Panics
+    /// If a thread has been lost.
+    pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let (guard, _) = condvar.wait_timeout(guard, CHECK).unwrap_or_else(|poisoned| poisoned.into_inner());
+        assert!(!LOST.load(Ordering::SeqCst), "another thread has ended by an error");
+        guard
+    }
+}

@@ -209,11 +209,22 @@ export class PteronError extends Error {
   readonly backends?: string[];
 }
 
+/** How Pteron is started. */
+export interface SetupOptions {
+  /**
+   * The number of threads that a run uses, 1 to 64: by default one for each processor, at most 8. There is one, whatever is asked for,
+   * in the script of a page (a worker of the page may have more), where memory cannot be shared because the page is not
+   * cross-origin isolated, and if `source` is the module for one thread. Results are the same, bit for bit.
+   */
+  threads?: number;
+}
+
 /**
- * Starts Pteron. `load` calls it if needed. Call it to pass the location of `pteron.wasm`, if that is not beside the
- * script, or to restart Pteron after an error of the kind `stopped`.
+ * Starts Pteron. `load` calls it if needed. Call it to set the number of threads, to pass the location of the module, if that is not
+ * beside the script (`pteron.threads.wasm` for several threads, `pteron.wasm` for one), or to restart Pteron after an error of
+ * the kind `stopped`. It fails if a number of threads is given and a worker does not start.
  */
-export function setup(source?: string | URL | Response | ArrayBuffer | ArrayBufferView | WebAssembly.Module): Promise<void>;
+export function setup(source?: string | URL | Response | ArrayBuffer | ArrayBufferView | WebAssembly.Module | null, options?: SetupOptions): Promise<void>;
 
 /**
  * Opens a file: a program (`.pte`, `.bpte`), a torch.export archive (`.pt2`), which is compiled, a BEF program (`.bef`), MLIR
@@ -225,5 +236,5 @@ export function load(file: Named, options?: { name?: string; data?: Named | read
 /** The `k` largest elements of each row of a tensor, with their labels if given. */
 export function top(tensor: Tensor, k: number, labels?: readonly string[]): { index: number; value: number; label?: string }[][];
 
-/** The version of Pteron, whether it uses SIMD, and the numbers of open modules and buffers. */
-export function about(): Promise<{ version: string; simd: boolean; modules: number; buffers: number }>;
+/** The version of Pteron, whether it uses SIMD, and the numbers of threads, open modules and buffers. */
+export function about(): Promise<{ version: string; simd: boolean; threads: number; modules: number; buffers: number }>;

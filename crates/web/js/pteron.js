@@ -1,5 +1,7 @@
 // The functions and classes of the package, on top of the WebAssembly module. They are documented in pteron.d.ts.
 
+import { Threads, canThread, isThreaded, threadsFor } from "./threads.js";
+
 const ABI = 1;
 
 /** The array type for the elements of each type. Types that JavaScript lacks are stored as bits, complex numbers as parts. */
@@ -39,20 +41,31 @@ let engine = null;
 let starting = null;
 
 class Engine {
-  constructor(instance) {
+  constructor(instance, threads = null) {
     this.exports = instance.exports;
+    this.threads = threads;
     this.stopped = null;
+    /** The number of open modules, and whether another engine has replaced this one. */
+    this.open = 0;
+    this.replaced = false;
   }
 
-  /** Calls an exported function. Once one has failed, the module can no longer be used. */
+  /** Ends the threads of an engine that nothing uses any more. */
+  release() {
+    if (this.stopped || (this.replaced && this.open === 0)) this.threads?.stop();
+  }
+
+  /** Calls an exported function. Once one has failed, or a thread has, the module can no longer be used. */
   enter(name, ...args) {
     if (this.stopped) throw new PteronError({ kind: "stopped", message: this.stopped });
     try {
+      if (this.threads?.error) throw new Stopped(this.threads.error);
       return this.exports[name](...args);
     } catch (error) {
-      const why = error instanceof Stopped ? error.message : String(error);
+      const why = this.threads?.error ?? (error instanceof Stopped ? error.message : String(error));
       this.stopped = `Pteron has stopped (${why}); call setup() to start it anew`;
       if (engine === this) engine = starting = null;
+      this.release();
       throw new PteronError({ kind: "stopped", message: this.stopped });
     }
   }
@@ -134,11 +147,14 @@ function bytesOf(view) {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
 
-/** Starts Pteron, unless it has been started and no source is given. */
-export function setup(source) {
-  if (!source && engine) return Promise.resolve();
-  if (!source && starting) return starting;
-  const start = instantiate(source ?? new URL("./pteron.wasm", import.meta.url)).then((started) => {
+/** Starts Pteron, unless it has been started and neither a source nor a number of threads is given. */
+export function setup(source, { threads } = {}) {
+  const isAsked = source || threads !== undefined;
+  if (!isAsked && engine) return Promise.resolve();
+  if (!isAsked && starting) return starting;
+  const start = started(source, threads).then((started) => {
+    if (engine) engine.replaced = true;
+    engine?.release();
     engine = started;
   });
   starting = start;
@@ -148,23 +164,48 @@ export function setup(source) {
   return start;
 }
 
-async function instantiate(source) {
+/** Starts an engine: by default on several threads, where that is possible. */
+async function started(source, asked) {
+  const threads = canThread() ? await threadsFor(asked) : 1;
+  if (source) return instantiate(await compiled(source), threads);
+  const alone = () => compiled(new URL("./pteron.wasm", import.meta.url));
+  if (threads === 1) return instantiate(await alone(), 1);
+  try {
+    return await instantiate(await compiled(new URL("./pteron.threads.wasm", import.meta.url)), threads);
+  } catch (error) {
+    if (asked !== undefined) throw error;
+    return instantiate(await alone(), 1);
+  }
+}
+
+async function instantiate(module, threads) {
+  const engine = isThreaded(module) ? await withThreads(module, threads) : new Engine(await withoutThreads(module));
+  try {
+    const version = engine.enter("pteron_start");
+    if (version !== ABI) throw new Error(`pteron.wasm has version ${version} of the interface; this script wants ${ABI}`);
+    if (engine.threads) engine.call("setThreads", { threads });
+    return engine;
+  } catch (error) {
+    engine.threads?.stop();
+    throw error;
+  }
+}
+
+const stop = (message) => { throw new Stopped(message); };
+
+async function withThreads(module, number) {
+  if (!canThread()) throw new Error("this script cannot start threads: load pteron.wasm, the module for one thread (docs/web.md)");
+  const threads = await Threads.start(module, number - 1, stop);
+  return new Engine(threads.instance, threads);
+}
+
+async function withoutThreads(module) {
   let memory;
-  const imports = {
-    pteron: {
-      now: () => performance.now(),
-      panicked(address, length) {
-        const text = new Uint8Array(memory.buffer, address >>> 0, length >>> 0).slice();
-        throw new Stopped(new TextDecoder().decode(text));
-      },
-    },
-  };
-  const instance = await WebAssembly.instantiate(await compiled(source), imports);
+  const panicked = (address, length) =>
+    stop(new TextDecoder().decode(new Uint8Array(memory.buffer, address >>> 0, length >>> 0).slice()));
+  const instance = await WebAssembly.instantiate(module, { pteron: { now: () => performance.now(), panicked } });
   memory = instance.exports.memory;
-  const started = new Engine(instance);
-  const version = started.enter("pteron_start");
-  if (version !== ABI) throw new Error(`pteron.wasm has version ${version} of the interface; this script wants ${ABI}`);
-  return started;
+  return instance;
 }
 
 /** Compiles a module from a URL, a response, or bytes; returns a compiled one unchanged. */
@@ -209,7 +250,9 @@ export async function load(file, { name, data = [] } = {}) {
   const others = await Promise.all((Array.isArray(data) ? data : [data]).map((one, i) => named(one, `data[${i}]`)));
   const given = ({ name, bytes }) => ({ name, buffer: engine.give(bytes) });
   const request = { file: given({ ...main, name: name ?? main.name }), data: others.map(given) };
-  return new Module(engine, engine.call("load", request));
+  const described = engine.call("load", request);
+  engine.open += 1;
+  return new Module(engine, described);
 }
 
 /** An open file. */
@@ -289,8 +332,11 @@ export class Module {
   }
 
   dispose() {
-    if (this.#number && !this.#engine.stopped) this.#engine.call("close", { module: this.#number });
+    if (!this.#number) return;
+    if (!this.#engine.stopped) this.#engine.call("close", { module: this.#number });
     this.#number = 0;
+    this.#engine.open -= 1;
+    this.#engine.release();
   }
 
   #with(act) {

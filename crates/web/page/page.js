@@ -25,8 +25,11 @@ function start() {
     for (const { reject } of asked.values()) reject(new Error(event.message || "the worker did not start"));
     asked.clear();
   };
-  ready = unpacked(text("wasm")).then((wasm) => ask("start", wasm)).then((about) => {
+  // A page that a server isolates from other origins may share memory with threads: their module is beside it.
+  const threads = globalThis.crossOriginIsolated ? new URL("pteron.threads.wasm", location.href).href : null;
+  ready = unpacked(text("wasm")).then((wasm) => ask("start", { wasm, threads })).then((about) => {
     document.documentElement.dataset.startMs = (performance.now() - started).toFixed(1);
+    document.documentElement.dataset.threads = about.threads;
     return about;
   });
   ready.catch(fail);

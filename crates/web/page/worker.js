@@ -46,8 +46,10 @@ function shown(output, labels) {
 }
 
 const calls = {
-  async start(wasm) {
-    await setup(wasm);
+  /** Starts the module for several threads, if it is at an address beside the page, and otherwise the page's own. */
+  async start({ wasm, threads }) {
+    const found = threads && canThread() && await compiled(threads).catch(() => null);
+    await setup(found || wasm);
     return about();
   },
   async open({ file, data }) {

@@ -3,11 +3,11 @@
 
 use crate::{ABI, Engine};
 use std::cell::RefCell;
-use std::time::Duration;
 
 #[link(wasm_import_module = "pteron")]
 unsafe extern "C" {
-    /// JavaScript's clock, in milliseconds.
+    /// JavaScript's clock, in milliseconds. The module for several threads has WASI's clock instead.
+    #[cfg(target_os = "unknown")]
     safe fn now() -> f64;
     /// Reports a panic with its message in UTF-8. JavaScript throws an exception, so this function does not return.
     safe fn panicked(address: *const u8, len: usize);
@@ -21,12 +21,21 @@ thread_local! {
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_start() -> u32 {
-    pteron_clock::set(|| Duration::try_from_secs_f64(now() / 1e3).unwrap_or_default());
+    #[cfg(target_os = "unknown")]
+    pteron_clock::set(|| std::time::Duration::try_from_secs_f64(now() / 1e3).unwrap_or_default());
     std::panic::set_hook(Box::new(|info| {
         let text = info.to_string();
         panicked(text.as_ptr(), text.len());
     }));
     ABI
+}
+
+/// Called on a thread that a trap or a panic has ended: the threads that wait for it panic in turn.
+#[cfg(not(target_os = "unknown"))]
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_thread_lost() {
+    pteron_pool::thread_lost();
 }
 
 /// Creates a buffer of zeros; returns 0 if there is not enough memory.

@@ -6,7 +6,7 @@ use crate::opened::OpenFile;
 use crate::request::{File, Input, Profile, Request};
 use crate::values::{self, InputValue};
 use pteron::tensor::AlignedBuffer;
-use pteron::{EValue, Method, Registries, Tensor, ValueMeta};
+use pteron::{EValue, Method, Pool, Registries, Tensor, ValueMeta};
 use pteron_clock::Instant;
 use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::run::{Latency, top_k};
@@ -20,6 +20,8 @@ pub struct Engine {
     buffers: Buffers,
     modules: Handles<OpenFile>,
     registries: Registries,
+    /// The threads of the files that are opened.
+    pool: Pool,
 }
 
 impl Engine {
@@ -68,9 +70,14 @@ impl Engine {
             Request::About => Ok(json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "simd": cfg!(target_feature = "simd128"),
+                "threads": self.pool.threads(),
                 "modules": self.modules.len(),
                 "buffers": self.buffers.len(),
             })),
+            Request::SetThreads { threads } => {
+                self.pool = Pool::new(threads);
+                Ok(json!(self.pool.threads()))
+            }
             Request::Load { file, data } => self.load(file, data),
             Request::Close { module } => Ok(json!(self.modules.take(module).is_some())),
             Request::Run { module, method, inputs, repeat } => self.run(module, method, inputs, repeat),
@@ -116,7 +123,7 @@ impl Engine {
         let (name, bytes) = take_file(file)?;
         let data = data.into_iter().map(take_file).collect::<Result<_>>()?;
         let start = Instant::now();
-        let mut opened = OpenFile::new(name, bytes, data, &self.registries)?;
+        let mut opened = OpenFile::new(name, bytes, data, &self.registries, &self.pool)?;
         let mut described = opened.describe()?;
         described["ms"] = json!(to_milliseconds(start.elapsed()));
         let number = self.modules.add(opened);

@@ -5,11 +5,13 @@
 //!           ◄─ bytes of buffers, responses as JSON ───
 //! ```
 //!
-//! The WebAssembly module exports a handful of functions with integer arguments (`abi`, only on `wasm32-unknown-unknown`).
-//! They are implemented by [`Engine`], which runs and is tested on any platform. It needs no clock, thread, file or process.
+//! The WebAssembly module exports a handful of functions with integer arguments (`abi`, only in WebAssembly).
+//! They are implemented by [`Engine`], which runs and is tested on any platform. It needs no clock, file or process, and no
+//! threads: the module for `wasm32-unknown-unknown` has none, that for `wasm32-wasip1-threads` as many as JavaScript has started
+//! workers.
 #![deny(unsafe_code)]
 
-#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+#[cfg(target_family = "wasm")]
 #[allow(unsafe_code)]
 mod abi;
 mod buffers;

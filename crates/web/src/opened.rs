@@ -5,7 +5,7 @@ use pteron::bef::mlir;
 use pteron::tensor::{AlignedBuffer, ShapeDynamism};
 use pteron::{
     BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
-    NamedDataMap, PtdDataMap, Registries, TensorInfo, ValueMeta,
+    NamedDataMap, Pool, PtdDataMap, Registries, TensorInfo, ValueMeta,
 };
 use pteron_clock::Instant;
 use pteron_report::{Measured, gather, page};
@@ -35,8 +35,9 @@ impl OpenFile {
         bytes: AlignedBuffer,
         data: Vec<(String, AlignedBuffer)>,
         registries: &Registries,
+        pool: &Pool,
     ) -> Result<Self> {
-        let mut options = registries.load_options();
+        let mut options = registries.load_options().pool(pool.clone());
         let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
         for (name, bytes) in data {
             maps.push(Arc::new(PtdDataMap::load(loader(name, bytes), &options.limits)?));

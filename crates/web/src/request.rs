@@ -7,8 +7,11 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Request {
-    /// Returns the crate's version, whether it uses SIMD, and the numbers of open modules and of buffers.
+    /// Returns the crate's version, whether it uses SIMD, and the numbers of threads, open modules and buffers.
     About,
+    /// Sets the number of threads for the files that are opened from now on, and returns how many there are: one, or as many as the
+    /// system starts.
+    SetThreads { threads: usize },
     /// Opens a file, and takes ownership of the buffers that hold it and its data.
     Load { file: File, data: Vec<File> },
     /// Closes a module.

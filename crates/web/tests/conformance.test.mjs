@@ -1,10 +1,10 @@
 // Runs recorded cases of the reference with the WebAssembly module. PTERON_CASES names other folders of cases (see
-// CONTRIBUTING.md for their format), separated by colons.
+// CONTRIBUTING.md for their format), separated by colons; PTERON_THREADS the number of threads, 1 by default.
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
-import { Tensor, load } from "../dist/pteron.js";
+import { Tensor, about, load, setup } from "../dist/pteron.js";
 
 const here = new URL("../../../testdata/corpus/tiny", import.meta.url).pathname;
 const folders = process.env.PTERON_CASES?.split(":") ?? [here];
@@ -85,6 +85,10 @@ function casesOf(folder) {
   if (one) return [one];
   return many && !many.nondeterministic ? many.cases.map((each) => ({ ...each, model: each.pte })) : [];
 }
+
+const threads = Number(process.env.PTERON_THREADS ?? 1);
+await setup(undefined, { threads });
+test(`there are ${threads} threads`, async () => assert.equal((await about()).threads, threads));
 
 for (const parent of folders) {
   const names = ["", ...readdirSync(parent).sort()];

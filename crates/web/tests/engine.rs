@@ -265,3 +265,19 @@ fn errors_have_a_kind_a_message_and_a_location() {
     let short = client.0.create_buffer(0).unwrap();
     assert!(client.0.call(short).is_some() && client.0.call(short).is_some());
 }
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let mut client = Client::default();
+    let mut outputs = Vec::new();
+    for threads in [1, 3] {
+        assert_eq!(client.call(json!({ "call": "setThreads", "threads": threads })), json!(threads));
+        assert_eq!(client.call(json!({ "call": "about" }))["threads"], json!(threads));
+        let module = client.load("examples/digits/digits.pte")["module"].clone();
+        let inputs = client.call(json!({ "call": "random", "module": module, "method": null }));
+        let ran = client
+            .call(json!({ "call": "run", "module": module, "method": null, "inputs": inputs, "repeat": 0 }));
+        outputs.push(client.take(&ran["outputs"][0]["buffer"]));
+    }
+    assert_eq!(outputs[0], outputs[1]);
+}

@@ -24,6 +24,9 @@ const fails = async (act, facts) => {
   assert.fail(`it should fail with ${JSON.stringify(facts)}`);
 };
 
+// The module for several threads is tested by threads.test.mjs.
+await setup(undefined, { threads: 1 });
+
 test("a picture is classified", async () => {
   const module = await digits();
   assert.equal(module.main, "forward");
@@ -137,6 +140,7 @@ test("a module that traps is not used again, and can be replaced", async () => {
   await assert.rejects(setup(stub(9)), /version 9 of the interface; this script wants 1/);
   await setup(stub(1));
   await fails(() => load(new Uint8Array(8)), { kind: "stopped", message: /unreachable.*call setup\(\)/ });
+  await setup(undefined, { threads: 1 });
   const module = await digits();
   assert.equal(module.run(new Float32Array(64))[0].data.length, 10);
   const compiled = await WebAssembly.compile(file("crates/web/dist/pteron.wasm"));

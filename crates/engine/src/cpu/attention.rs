@@ -52,6 +52,15 @@ impl Operand {
     }
 }
 
+/// `len` zeros.
+///
+/// # Panics
+/// Unwinds if there is no memory for them: see [`pteron_pool::out_of_memory`].
+fn filled(len: usize) -> Vec<f32> {
+    pteron_tensor::memory::filled(len, 0.0)
+        .unwrap_or_else(|_| pteron_pool::out_of_memory(len.saturating_mul(size_of::<f32>())))
+}
+
 /// The packed keys (transposed) and values of a head.
 type Packed = (PackedB, PackedB);
 
@@ -109,13 +118,12 @@ impl AttentionStep {
 
     /// Computes the attention of item `item` of the batch, in blocks of `at_once` queries.
     fn compute_item(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize, out: &mut [f32]) {
+        if out.is_empty() {
+            return;
+        }
         let packed = self.pack_heads(pool, reads, item, at_once);
         let block = at_once * self.spec.heads * self.v.cols;
-        let scores = || {
-            let len = at_once * self.k.cols;
-            pteron_tensor::memory::filled(len, 0.0)
-                .unwrap_or_else(|_| pteron_pool::out_of_memory(len.saturating_mul(size_of::<f32>())))
-        };
+        let scores = || filled(at_once * self.k.cols);
         if pool.threads() == 1 {
             let mut scores = scores();
             for (i, out) in out.chunks_mut(block).enumerate() {
@@ -123,9 +131,43 @@ impl AttentionStep {
             }
             return;
         }
+        if out.len().div_ceil(block) < pool.threads() && self.spec.heads > 1 {
+            return self.compute_heads(pool, reads, &packed, item, at_once, out);
+        }
         pool.parallel_chunks_mut(out, block, 1, &|i, out| {
             self.compute_rows(reads, &packed, (item, i * at_once), out, &mut scores());
         });
+    }
+
+    /// Like [`Self::compute_item`], for fewer blocks of queries than threads: divides the heads, too. Each head of a
+    /// block is computed apart from the others, whose results alternate with its own in `out`.
+    fn compute_heads(
+        &self,
+        pool: &Pool,
+        reads: &[&[f32]],
+        packed: &[Option<Packed>],
+        item: usize,
+        at_once: usize,
+        out: &mut [f32],
+    ) {
+        let (heads, keys, values) = (self.spec.heads, self.k.cols, self.v.cols);
+        let row = heads * values;
+        let blocks = out.len().div_ceil(at_once * row);
+        let rows_of = |block: usize| at_once.min(self.q.rows - block * at_once);
+        let mut apart = filled(blocks * at_once * row);
+        pool.parallel_chunks_mut(&mut apart, at_once * values, 1, &|i, results| {
+            let (block, head) = (i / heads, i % heads);
+            let rows = rows_of(block);
+            let c = MatMut::new(results, rows, values);
+            self.compute_head(reads, packed, (item, block * at_once), head, c, &mut filled(rows * keys));
+        });
+        for (i, results) in apart.chunks_exact(at_once * values).enumerate() {
+            let (block, head) = (i / heads, i % heads);
+            let out = out[block * at_once * row..].chunks_exact_mut(row).take(rows_of(block));
+            for (out, results) in out.zip(results.chunks_exact(values)) {
+                out[head * values..][..values].copy_from_slice(results);
+            }
+        }
     }
 
     /// Computes a block of queries of an item, from query `first` on, for all heads; `out` has a row for each query.
@@ -137,43 +179,56 @@ impl AttentionStep {
         out: &mut [f32],
         scores: &mut [f32],
     ) {
-        let (heads, keys, values) = (self.spec.heads, self.k.cols, self.v.cols);
+        let (heads, values) = (self.spec.heads, self.v.cols);
         let row = heads * values;
         let rows = out.len() / row;
-        let serial = Pool::alone();
-        let scores = &mut scores[..rows * keys];
-        let rounded = self.spec.rounding.map_or(Activation::Identity, Activation::Unary);
+        let scores = &mut scores[..rows * self.k.cols];
         for head in 0..heads {
-            let i = item * heads + head;
-            let mask = self.mask.as_ref().map(|m| m.matrix(reads, i, first, rows));
-            let residual = mask.filter(|_| self.spec.rounding.is_none()).map(|mask| (1.0, mask));
-            let epilogue = Epilogue { alpha: self.alpha, residual, activation: rounded, ..Epilogue::NONE };
-            let (k, v): (Rhs<'_>, Rhs<'_>) = match &packed[head] {
-                Some((k, v)) => (k.into(), v.into()),
-                None => {
-                    (self.k.matrix(reads, i, 0, self.k.rows).into(), self.v.matrix(reads, i, 0, keys).into())
-                }
-            };
-            let q = self.q.matrix(reads, i, first, rows);
-            gemm(serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
-            self.scale_and_mask_rounded(mask, keys, scores);
-            if self.spec.safe {
-                for row in scores.chunks_exact_mut(keys) {
-                    // A fully masked query yields zeros.
-                    let none = row.iter().all(|&s| s == f32::NEG_INFINITY);
-                    softmax_in_place(serial, self.isa, false, keys, row);
-                    if none {
-                        row.fill(0.0);
-                    }
-                }
-            } else {
-                softmax_in_place(serial, self.isa, false, keys, scores);
-            }
-            self.round(scores);
             let c = MatMut::strided(&mut out[head * values..], rows, values, row, 1);
-            let epilogue = Epilogue { alpha: self.beta, activation: rounded, ..Epilogue::NONE };
-            gemm(serial, self.isa, MatRef::new(scores, rows, keys), v, c, &epilogue);
+            self.compute_head(reads, packed, (item, first), head, c, scores);
         }
+    }
+
+    /// Computes the rows of `c`, the results of an item's head for as many queries from query `first` on. `scores` has as
+    /// many elements as their scores.
+    fn compute_head(
+        &self,
+        reads: &[&[f32]],
+        packed: &[Option<Packed>],
+        (item, first): (usize, usize),
+        head: usize,
+        c: MatMut<'_>,
+        scores: &mut [f32],
+    ) {
+        let (rows, keys) = (c.rows(), self.k.cols);
+        let serial = Pool::alone();
+        let rounded = self.spec.rounding.map_or(Activation::Identity, Activation::Unary);
+        let i = item * self.spec.heads + head;
+        let mask = self.mask.as_ref().map(|m| m.matrix(reads, i, first, rows));
+        let residual = mask.filter(|_| self.spec.rounding.is_none()).map(|mask| (1.0, mask));
+        let epilogue = Epilogue { alpha: self.alpha, residual, activation: rounded, ..Epilogue::NONE };
+        let (k, v): (Rhs<'_>, Rhs<'_>) = match &packed[head] {
+            Some((k, v)) => (k.into(), v.into()),
+            None => (self.k.matrix(reads, i, 0, self.k.rows).into(), self.v.matrix(reads, i, 0, keys).into()),
+        };
+        let q = self.q.matrix(reads, i, first, rows);
+        gemm(serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
+        self.scale_and_mask_rounded(mask, keys, scores);
+        if self.spec.safe {
+            for row in scores.chunks_exact_mut(keys) {
+                // A fully masked query yields zeros.
+                let none = row.iter().all(|&s| s == f32::NEG_INFINITY);
+                softmax_in_place(serial, self.isa, false, keys, row);
+                if none {
+                    row.fill(0.0);
+                }
+            }
+        } else {
+            softmax_in_place(serial, self.isa, false, keys, scores);
+        }
+        self.round(scores);
+        let epilogue = Epilogue { alpha: self.beta, activation: rounded, ..Epilogue::NONE };
+        gemm(serial, self.isa, MatRef::new(scores, rows, keys), v, c, &epilogue);
     }
 
     /// Rounds elements if the program computes in half precision.

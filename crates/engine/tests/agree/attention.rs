@@ -51,10 +51,15 @@ fn attention(both: &mut Both, queries: usize, keys: usize, heads: usize, groups:
 
 #[test]
 fn attention_is_one_step() {
-    for (queries, keys, heads, groups) in [(5, 7, 4, 4), (64, 64, 4, 2), (3, 200, 6, 1), (1, 33, 4, 2)] {
-        let mut both = Both::new(2);
-        let y = attention(&mut both, queries, keys, heads, groups);
-        assert_eq!(both.check(&[y], 1e-5), 1, "{queries} queries, {heads} heads of {groups}");
+    for (queries, keys, heads, groups) in
+        [(5, 7, 4, 4), (64, 64, 4, 2), (3, 200, 6, 1), (1, 33, 4, 2), (75, 80, 3, 3), (150, 40, 2, 1)]
+    {
+        // Two threads get an item each; three divide the heads of each, or its queries if there are as many blocks of them.
+        for threads in [2, 3] {
+            let mut both = Both::new(threads);
+            let y = attention(&mut both, queries, keys, heads, groups);
+            assert_eq!(both.check(&[y], 1e-5), 1, "{queries} queries, {heads} heads of {groups}");
+        }
     }
 }
 
