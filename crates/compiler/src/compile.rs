@@ -7,6 +7,7 @@ use crate::quantize::{
     self, FirstOperands, FloatNode, LayerObservation, Quantize, QuantizedLayer, ValueObservation,
 };
 use crate::specialize::{SizeBounds, specialize};
+use crate::weights::{self, NarrowWeight, WeightType, WideWeight};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use pteron_exported::CompileBudget;
 use pteron_exported::delegate::{
@@ -41,6 +42,9 @@ pub struct Options {
     pub methods: Vec<String>,
     /// How weights and activations are quantized, if at all.
     pub quantize: Option<Quantize>,
+    /// The type in which the weights of layers and embeddings are stored that are float32 after quantization and
+    /// delegation; `None` for float32.
+    pub weights: Option<WeightType>,
     /// Names of nodes that are not quantized; `method/node` if several methods have nodes of the same name.
     pub keep_float: BTreeSet<String>,
     /// Backends to which parts of the program are delegated, applied in this order.
@@ -80,6 +84,7 @@ impl Default for Options {
             external_data: false,
             methods: Vec::new(),
             quantize: None,
+            weights: None,
             keep_float: BTreeSet::new(),
             delegation: Vec::new(),
             sizes: Vec::new(),
@@ -166,6 +171,10 @@ pub struct MethodSummary {
     pub quantized: Vec<String>,
     /// The products, convolutions and embeddings that were not quantized; empty without [`Options::quantize`].
     pub float: Vec<FloatNode>,
+    /// The weights that are stored in fewer bits: see [`Options::weights`].
+    pub narrow_weights: Vec<NarrowWeight>,
+    /// The weights of layers and embeddings that stay float32 nonetheless; empty without [`Options::weights`].
+    pub wide_weights: Vec<WideWeight>,
     /// The intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
     pub observed: Vec<ValueObservation>,
     /// The layers that [`Quantize::Observe`] observes the inputs of.
@@ -294,7 +303,7 @@ pub(crate) fn lower_and_emit(
     let mut delegate_keys = DelegateKeys::default();
     for program in &mut programs {
         let name = program.name.clone();
-        let Lowered { mut quantized, left } = lower_method(program, table, options, watch)?;
+        let Lowered { mut quantized, left, weights } = lower_method(program, table, options, watch)?;
         delegate_keys.add(program)?;
         let mut keys = Vec::new();
         let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
@@ -315,6 +324,8 @@ pub(crate) fn lower_and_emit(
             layers: quantized.layers.clone(),
             quantized: std::mem::take(&mut quantized.nodes),
             float: quantized.left.clone(),
+            narrow_weights: weights.narrow,
+            wide_weights: weights.wide,
             observed: std::mem::take(&mut quantized.observed),
             observed_layers: std::mem::take(&mut quantized.observed_layers),
         });
@@ -355,6 +366,7 @@ fn task_blob(options: &Options) -> Result<Option<NamedBlob<'static>>> {
 struct Lowered {
     quantized: quantize::Outcome,
     left: Vec<LeftNodes>,
+    weights: weights::Outcome,
 }
 
 /// Runs the passes, the quantizer and the backends over a method. Operators that the table leaves whole are decomposed
@@ -397,7 +409,7 @@ fn lower_once(
     );
     let split = is_static.then(|| table.clone().with_split_attention());
     let preferences = passes::Preferences {
-        folded_norms: !options.delegation.is_empty() || is_static,
+        folded_norms: !options.delegation.is_empty() || is_static || options.weights.is_some(),
         channels_last: options.delegation.iter().any(|d| d.partitioner.prefers_channels_last()),
     };
     passes::run(program, split.as_ref().unwrap_or(table), preferences, &mut |pass, program| {
@@ -418,7 +430,15 @@ fn lower_once(
         watch(&name, passes::DELEGATE, program);
     }
     let left = undelegated_nodes(program, &reasons);
-    Ok(Lowered { quantized, left })
+    let mut weights = weights::Outcome::default();
+    if let Some(ty) = options.weights {
+        weights = weights::run(program, ty);
+        watch(&name, passes::WEIGHTS, program);
+        if cfg!(debug_assertions) {
+            program.verify()?;
+        }
+    }
+    Ok(Lowered { quantized, left, weights })
 }
 
 /// The keys of the named data of all delegates of a file. A key must name the same bytes in all methods of the file.

@@ -34,6 +34,7 @@ mod retarget;
 mod rewrite;
 mod sizes;
 mod specialize;
+mod weights;
 
 pub use build::GraphBuilder;
 pub use compile::{
@@ -50,3 +51,4 @@ pub use quantize::{
 pub use recover::{Recoverable, recover};
 pub use retarget::retarget;
 pub use specialize::SizeBounds;
+pub use weights::{NarrowWeight, WeightType, WideWeight};

@@ -19,6 +19,7 @@
 
 mod check;
 mod cpu;
+mod dequantized;
 pub mod fold;
 mod graph;
 mod layouts;

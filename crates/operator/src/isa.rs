@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// A feature of an instruction set that kernels may have code for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
-    /// x86-64 with AVX2 and FMA.
+    /// x86-64 with AVX2, FMA and F16C.
     Avx2,
     /// x86-64 with AVX-VNNI: dot products of 8-bit values in vectors of 256 bits.
     AvxVnni,
@@ -224,7 +224,11 @@ impl Default for Isa {
 #[cfg(target_arch = "x86_64")]
 fn is_detected(feature: Feature) -> bool {
     match feature {
-        Feature::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+        Feature::Avx2 => {
+            is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+        }
         Feature::AvxVnni => is_x86_feature_detected!("avxvnni"),
         Feature::Avx512 => {
             is_x86_feature_detected!("avx512f")

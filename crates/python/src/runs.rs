@@ -279,6 +279,7 @@ pub(crate) struct Lowering {
     native: bool,
     all_operators: bool,
     quantize: Option<String>,
+    weights: Option<String>,
     min_sqnr: Option<f64>,
     min_agreement: Option<f64>,
     keep_float: Vec<String>,
@@ -302,6 +303,7 @@ impl Lowering {
             delegation: delegations(&self.backends, self.native)?,
             external_data: self.external_data.is_some(),
             quantize: parse_scheme(self.quantize.as_deref())?,
+            weights: self.weights.as_deref().map(|name| name.parse().map_err(Failure::Input)).transpose()?,
             keep_float: self.keep_float.iter().cloned().collect(),
             methods: self.methods.clone(),
             source_frames: self.source_frames,
@@ -342,8 +344,9 @@ pub(crate) fn compile_to<'py>(
         Compilation::new(from, &lowering)
     })?;
     let mut measured = None;
+    let is_measured = job.options.quantize.is_some() || job.options.weights.is_some();
     match (&job.options.quantize, samples) {
-        (Some(_), Some(samples)) if !samples.is_empty() => {
+        (_, Some(samples)) if is_measured && !samples.is_empty() => {
             let goal =
                 QuantizationGoal { min_sqnr: lowering.min_sqnr, min_agreement: lowering.min_agreement };
             measured = Some(job.calibrate(py, &samples, goal)?);
@@ -352,7 +355,7 @@ pub(crate) fn compile_to<'py>(
             let message = "int8 needs calls to find ranges of values: calibrate=[(input, …), …]";
             return Err(Failure::Input(message.to_owned()).into());
         }
-        (_, Some(_)) => return Err(Failure::Input("calibrate is for quantize".to_owned()).into()),
+        (_, Some(_)) => return Err(Failure::Input("calibrate is for quantize and weights".to_owned()).into()),
         _ if lowering.min_sqnr.is_some() || lowering.min_agreement.is_some() => {
             let message = "min_sqnr and min_agreement are measured on calls: calibrate=[(input, …), …]";
             return Err(Failure::Input(message.to_owned()).into());
@@ -507,6 +510,12 @@ fn compile_report(compiled: &Compiled, measured: Option<&QuantizationReport>) ->
             })).collect::<Vec<_>>(),
             "float": m.float.iter().map(|node| object!({
                 "name": node.name, "operator": node.target, "reason": node.reason,
+            })).collect::<Vec<_>>(),
+            "narrow_weights": m.narrow_weights.iter().map(|weight| object!({
+                "name": weight.name, "bytes": weight.bytes, "error": weight.error,
+            })).collect::<Vec<_>>(),
+            "wide_weights": m.wide_weights.iter().map(|weight| object!({
+                "name": weight.name, "reason": weight.reason,
             })).collect::<Vec<_>>(),
             "left": m.left.iter().map(|left| object!({
                 "operator": left.target, "nodes": left.count, "reason": left.reason, "backend": left.backend_id,

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload};
 use pteron_engine::{Bytes, Identity, SharedBytes};
-use pteron_kernels::compute::{Isa, weight_layout};
+use pteron_kernels::compute::{Isa, WeightType, weight_layout};
 use pteron_operator::Budget;
 use pteron_runtime::{FreeableBuffer, NamedDataMap};
 use std::collections::HashMap;
@@ -81,7 +81,7 @@ impl Data {
         isa: Isa,
         memory: &Budget,
     ) -> Result<Self> {
-        let (mut data, machine) = (Self::default(), weight_layout(isa));
+        let (mut data, machine) = (Self::default(), weight_layout(isa, WeightType::F32));
         for (index, value) in payload.values.iter().enumerate() {
             if let Some(constant) = &value.constant {
                 data.load_constant(constant, named, &machine, memory)

@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use pteron::compile::exported::{Bounds, ExportedProgram, PrintOptions};
 use pteron::compile::{
     self, Compiled, OperatorTable, Options, QuantizationGoal, QuantizationReport, Quantize, Quantizer,
-    SizeBounds, expect_pass,
+    SizeBounds, WeightType, expect_pass,
 };
 use pteron::{DataLoader, Program};
 use pteron_toolbox::bundle::Bundle;
@@ -44,7 +44,11 @@ pub(crate) struct LoweringOpts {
     /// time: with int8 weights (dynamic-int8), or with 4-bit weights in groups of GROUP, by default 32 (8da4w)
     #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = parse_scheme)]
     quantize: Option<Scheme>,
-    /// Sample inputs to find value ranges and to measure the quantized program: a folder of arrays (.npy), images, and folders with one
+    /// Store the weights of layers and embeddings that are float32, after --quantize and --backend, in half precision (f16,
+    /// bf16), or as 8-bit integers with a scale for each output (int8). The program computes in float32
+    #[arg(long, value_name = "f16|bf16|int8")]
+    weights: Option<WeightType>,
+    /// Sample inputs to find value ranges and to measure the program that --quantize or --weights gives: a folder of arrays (.npy), images, and folders with one
     /// file for each input, by the names of the inputs or in order of their names; or files of named arrays (.npz, .safetensors),
     /// whose first dimension may count samples
     #[arg(long, value_name = "PATH")]
@@ -236,14 +240,14 @@ impl LoweringOpts {
             (Some(Scheme::Static), None) => {
                 return Err(Failure::Usage("--quantize int8 needs --calibrate DIR".to_owned()));
             }
-            (None, Some(_)) => {
-                return Err(Failure::Usage("--calibrate is for --quantize".to_owned()));
+            (None, Some(_)) if self.weights.is_none() => {
+                return Err(Failure::Usage("--calibrate is for --quantize or --weights".to_owned()));
             }
             (Some(Scheme::Dynamic), _) => Some(Quantize::Dynamic),
             (Some(Scheme::FourBits { group }), _) => Some(Quantize::FourBits { group }),
             // Calibration finds the value ranges.
             (Some(Scheme::Static), Some(_)) => Some(Quantize::Static(BTreeMap::new())),
-            (None, None) => None,
+            (None, _) => None,
         };
         Ok(Options {
             alignment: self.alignment,
@@ -254,6 +258,7 @@ impl LoweringOpts {
             methods: self.method.clone(),
             delegation: backend::delegations(&self.backend, self.target_cpu)?,
             quantize,
+            weights: self.weights,
             sizes: self.size.clone(),
             keep_float: self.keep_float.iter().cloned().collect(),
             memory: general.limits().memory,

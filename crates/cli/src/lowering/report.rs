@@ -23,6 +23,13 @@ pub(super) fn json(compiled: &Compiled, measured: Option<&QuantizationReport>) -
                 "name": node.name, "operator": node.target, "reason": node.reason,
                 "multiplications": node.multiplications,
             })).collect::<Vec<_>>(),
+            "narrow_weights": m.narrow_weights.iter().map(|weight| json!({
+                "name": weight.name, "error": weight.error,
+                "bytes": { "float32": weight.bytes[0], "stored": weight.bytes[1] },
+            })).collect::<Vec<_>>(),
+            "wide_weights": m.wide_weights.iter().map(|weight| json!({
+                "name": weight.name, "reason": weight.reason,
+            })).collect::<Vec<_>>(),
             "left": m.left.iter().map(|left| json!({
                 "operator": left.target, "nodes": left.count, "reason": left.reason, "backend": left.backend_id,
                 "places": left.nodes.iter().map(|node| json!({
@@ -73,6 +80,7 @@ pub(super) fn text(compiled: &Compiled, delegated: bool, measured: Option<&Quant
         compiled.methods.iter().for_each(|method| text += &delegates_text(method));
     }
     compiled.methods.iter().for_each(|method| text += &missing_on_reference_text(method));
+    compiled.methods.iter().for_each(|method| text += &weights_text(method));
     let (quantized, measured) =
         (quantized_text(compiled), measured.map_or_else(String::new, self::measured_text));
     let file = bytes(compiled.program.header().file_len);
@@ -91,6 +99,30 @@ fn missing_on_reference_text(method: &MethodSummary) -> String {
             format!("\n{}: {}", name(&method.name), line(&text))
         }
     }
+}
+
+/// How many weights of a method are stored in fewer bits, and a table of those that stay float32, with the reasons; empty
+/// without `--weights`.
+fn weights_text(method: &MethodSummary) -> String {
+    let (narrow, wide) = (&method.narrow_weights, &method.wide_weights);
+    let mut text = String::new();
+    if !narrow.is_empty() {
+        let [before, after] =
+            [0, 1].map(|i| bytes(narrow.iter().map(|weight| weight.bytes[i]).fold(0, u64::saturating_add)));
+        let largest = narrow.iter().map(|weight| weight.error).fold(0.0, f64::max);
+        text += &format!(
+            "\n{}: {} stored in {after} instead of {before}, with an error of at most {:.3} %",
+            name(&method.name),
+            count(narrow.len(), "weight"),
+            largest * 100.0
+        );
+    }
+    if !wide.is_empty() {
+        let head = ["stays float32", "because"].map(str::to_owned).to_vec();
+        let rows = wide.iter().map(|weight| vec![weight.name.clone(), weight.reason.clone()]);
+        text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<", 0));
+    }
+    text
 }
 
 /// How many nodes of a method were delegated, and a table of those that were not, with the reasons.
@@ -177,13 +209,16 @@ fn measured_text(report: &QuantizationReport) -> String {
         text += &format!("\nkept in float: --keep-float {}", line(&report.kept.join(",")));
     }
     let [quantized, all] = report.multiplications;
-    let share = if all == 0 { 1.0 } else { quantized as f64 / all as f64 };
+    // Without quantization, as if only weights are stored in fewer bits, no multiplications are counted.
+    let share = match all {
+        0 => String::new(),
+        _ => format!("{:.1} % of the multiplications are quantized, ", 100.0 * quantized as f64 / all as f64),
+    };
     let [before, after] = report.bytes.map(bytes);
     let [slow, fast] = report.seconds.map(|seconds| time_text(seconds * 1e6));
     text += &format!(
-        "\nwith {}: {:.1} % of the multiplications are quantized, {after} instead of {before}, {fast} a run instead of {slow}",
-        count(report.samples, "sample"),
-        share * 100.0
+        "\nwith {}: {share}{after} instead of {before}, {fast} a run instead of {slow}",
+        count(report.samples, "sample")
     );
     text
 }

@@ -42,7 +42,8 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("products", |program, _| products::to_linear(program, products::Weights::Dequantized)),
 ];
 
-/// The pass that folds batch norms, for programs that are quantized statically or delegated, and the pass after which
+/// The pass that folds batch norms, for programs that are quantized statically, delegated or whose weights are stored in
+/// fewer bits, and the pass after which
 /// it runs. After later passes, changes of layout would separate norms from their convolutions.
 const FOLD_NORMS: &str = "fold-norms";
 const BEFORE_NORMS: &str = "remove-dead";
@@ -52,6 +53,9 @@ pub(crate) const QUANTIZE: &str = "quantize";
 
 /// The pass name reported after each backend has taken its parts.
 pub(crate) const DELEGATE: &str = "delegate";
+
+/// The pass name reported after weights were stored in fewer bits.
+pub(crate) const WEIGHTS: &str = "weights";
 
 /// What the quantizer and the backends, which run after the passes, prefer.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +113,7 @@ fn run_once(
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
     let after = |name: &'static str| (name == BEFORE_NORMS).then_some(FOLD_NORMS);
     let passes = PASSES.iter().flat_map(move |(name, _)| std::iter::once(*name).chain(after(name)));
-    std::iter::once("read").chain(passes).chain([QUANTIZE, DELEGATE])
+    std::iter::once("read").chain(passes).chain([QUANTIZE, DELEGATE, WEIGHTS])
 }
 
 /// Checks that a pass of this name exists.

@@ -12,11 +12,11 @@ use pteron_tensor::ScalarType;
 const LEAST_SCALE: f32 = 1.0 / 4096.0;
 
 /// Quantized weights, with a scale for each channel or group.
-pub(super) struct QuantizedWeights {
-    pub(super) values: Vec<i8>,
-    pub(super) scales: Vec<f32>,
+pub(crate) struct QuantizedWeights {
+    pub(crate) values: Vec<i8>,
+    pub(crate) scales: Vec<f32>,
     /// The root mean square of the quantization errors, relative to that of the weights.
-    pub(super) error: f64,
+    pub(crate) error: f64,
 }
 
 /// Weights of a layer as int8, with a scale for each output.
@@ -53,16 +53,16 @@ impl RoundedWeights {
 
 /// The range of quantized weights.
 #[derive(Clone, Copy)]
-pub(super) struct Range {
-    pub(super) low: i8,
-    pub(super) high: i8,
+pub(crate) struct Range {
+    pub(crate) low: i8,
+    pub(crate) high: i8,
     /// The quantized value that the largest weight gets, before rounding and clamping.
     pub(super) largest: f32,
 }
 
 impl Range {
     /// The range of 8-bit weights, as PT2E's observers quantize them.
-    pub(super) const EIGHT_BITS: Self = Self { low: -127, high: 127, largest: 127.0 };
+    pub(crate) const EIGHT_BITS: Self = Self { low: -127, high: 127, largest: 127.0 };
     /// The range of 4-bit weights, as torchao quantizes them.
     pub(super) const FOUR_BITS: Self = Self { low: -8, high: 7, largest: 7.5 };
 }
@@ -79,7 +79,7 @@ pub(super) fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Opt
 }
 
 /// Quantizes weights symmetrically; element `i` has the scale of channel `channel(i)`.
-pub(super) fn quantize_symmetric(
+pub(crate) fn quantize_symmetric(
     weights: &[f32],
     channels: usize,
     channel: impl Fn(usize) -> usize,

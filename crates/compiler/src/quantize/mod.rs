@@ -30,6 +30,7 @@ mod values;
 pub use channels::Channels;
 pub use histogram::Histogram;
 pub use layers::RoundedWeights;
+pub(crate) use layers::{Range, quantize_symmetric};
 pub(crate) use plan::FirstOperands;
 pub use shape::{LayerObservation, LayerShape};
 
@@ -340,7 +341,7 @@ pub(crate) fn add_derived_constant(
 }
 
 /// Appends a node with tensor results to `nodes`.
-fn push_node(
+pub(crate) fn push_node(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     source: &Arc<Source>,
@@ -372,7 +373,7 @@ fn replace_argument(node: &mut ExportedNode, name: &str, var: VarId) {
 }
 
 /// The trailing arguments of quantization: the range and the type of the quantized values.
-fn range_args(low: i64, high: i64) -> [(&'static str, Argument); 3] {
+pub(crate) fn range_args(low: i64, high: i64) -> [(&'static str, Argument); 3] {
     [
         ("quant_min", Argument::Int(low)),
         ("quant_max", Argument::Int(high)),

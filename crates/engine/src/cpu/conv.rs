@@ -1,14 +1,17 @@
 //! 1-d, 2-d and 3-d convolutions.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::pack_store::ConvPack;
+use super::narrow::NarrowWeights;
+use super::pack_store::{ConvPack, PackedAs};
 use super::packs::Packed;
 use super::step::{Step, Writes, only_output, residual};
 use super::weights::view_of;
 use crate::fold;
 use crate::graph::Constant;
 use crate::ops::conv::{Convolution, conv_frame};
-use pteron_kernels::compute::{Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Method, Tail};
+use pteron_kernels::compute::{
+    Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Method, Tail, WeightStorage,
+};
 use pteron_operator::{KernelContext, Result};
 use pteron_tensor::{TensorMeta, TensorView};
 use std::sync::Arc;
@@ -44,10 +47,17 @@ impl Convolution {
         let (meta, source) = stored_weights(node, slot)?;
         let method = Method::of(&spec.params, spec.layout, frame);
         let form = ConvPack { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
-        let conv = node.packs.packed_conv(isa, &source, form, || {
+        let outputs = usize::from(spec.params.transposed);
+        let is_known = !spec.params.transposed || spec.params.groups == 1;
+        let narrow = NarrowWeights::of(&meta, &source, outputs).filter(|_| is_known);
+        let (identity, packed_as) = match &narrow {
+            Some(narrow) => (&narrow.constant, (narrow.storage(), narrow.packed_as())),
+            None => (&source, (WeightStorage::F32, PackedAs::default())),
+        };
+        let conv = node.packs.packed_conv(isa, identity, form, packed_as, || {
             let stored = view_of(&source, &meta)?;
             let weights = conv_weights(&spec.params, &meta, stored.storage()?);
-            Ok(Conv::of(isa, spec.params, method, &weights, spec.layout, spec.layout)?)
+            Ok(Conv::of(isa, spec.params, method, &weights, packed_as.0, (spec.layout, spec.layout))?)
         })?;
         Ok((conv, node.floats_if(spec.bias, slot + 1)?))
     }

@@ -1,8 +1,9 @@
 //! Matrix multiplication with constant weights.
 
 use super::lowering::{Lower, Lowered, Lowering};
+use super::narrow::packed_weights;
 use super::pack_store::MatrixPack;
-use super::packs::{Packed, pack_matrix};
+use super::packs::Packed;
 use super::step::{Step, Writes, only_output, residual};
 use crate::ops::linear::Linear;
 use pteron_kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
@@ -18,8 +19,7 @@ impl Lower for Linear {
         };
         let (k, n) = if spec.out_major { (columns, rows) } else { (rows, columns) };
         let form = MatrixPack { rows: k, columns: n, transposed: spec.out_major };
-        let source = node.constant_input(1)?;
-        let weights = node.packs.packed_matrix(isa, source, form, || pack_matrix(isa, source, form))?;
+        let weights = packed_weights(node.packs, isa, node.input(1)?, node.constant_input(1)?, form)?;
         let bias = node.floats_if(spec.bias, 2)?;
         let last = node.num_inputs() - 1;
         let reads = [0].into_iter().chain(spec.residual.then_some(last));

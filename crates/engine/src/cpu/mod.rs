@@ -19,6 +19,7 @@ mod linear;
 mod lookup;
 mod lower;
 mod lowering;
+mod narrow;
 mod operations;
 mod pack_store;
 mod packs;

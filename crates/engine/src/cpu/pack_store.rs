@@ -1,7 +1,7 @@
 //! A store through which methods and programs share packed weights.
 
 use pteron_ir::Identity;
-use pteron_kernels::compute::{ConvParams, Isa, Layout, Method, WeightBits};
+use pteron_kernels::compute::{ConvParams, Isa, Layout, Method, WeightBits, WeightType};
 use pteron_operator::Result;
 use pteron_tensor::DimOrder;
 use std::any::Any;
@@ -58,10 +58,18 @@ pub(crate) enum DataKey {
 /// The form in which bytes were packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PackFormat {
-    Matrix(MatrixPack),
-    Conv(ConvPack),
+    Matrix(MatrixPack, PackedAs),
+    Conv(ConvPack, PackedAs),
     /// Quantized values, with the hash and the length in bytes of their scales.
     Quantized(QuantizedPack, (u64, usize)),
+}
+
+/// The type in which f32 weights are packed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PackedAs {
+    pub(crate) ty: WeightType,
+    /// A hash of the scales, if the type has any.
+    pub(crate) scales: u64,
 }
 
 /// How a constant is packed as the right operand of a matrix multiplication.
@@ -190,7 +198,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn key(data: Identity) -> PackKey {
-        let form = PackFormat::Matrix(MatrixPack { rows: 2, columns: 3, transposed: false });
+        let form = MatrixPack { rows: 2, columns: 3, transposed: false };
+        let form = PackFormat::Matrix(form, PackedAs::default());
         PackKey { data: DataKey::Known(data), isa: Isa::default(), form }
     }
 

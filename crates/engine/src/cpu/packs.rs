@@ -1,13 +1,15 @@
 //! The packed weights of a method's executables.
 
 use super::descriptions::Descriptions;
-use super::pack_store::{ConvPack, DataKey, MatrixPack, PackFormat, PackKey, PackStore, QuantizedPack};
+use super::pack_store::{
+    ConvPack, DataKey, MatrixPack, PackFormat, PackKey, PackStore, PackedAs, QuantizedPack,
+};
 use super::weights::view_of;
 use crate::graph::Constant;
 use pteron_ir::SharedBytes;
 use pteron_kernels::compute::{
     Conv, ConvParams, Isa, Layout, MatRef, Method, PackedB, PackedWeights, PackedWeightsReader,
-    QuantizedConv, weight_layout,
+    QuantizedConv, WeightStorage, WeightType, weight_layout,
 };
 use pteron_operator::{Budget, Reservation, Result};
 use pteron_tensor::{ScalarType, TensorMeta};
@@ -116,7 +118,7 @@ impl KeyedHash {
 }
 
 /// The hash of bytes, with keys that are the same in the whole process.
-fn process_wide_hash(bytes: &[u8]) -> u64 {
+pub(super) fn process_wide_hash(bytes: &[u8]) -> u64 {
     static KEYED: OnceLock<KeyedHash> = OnceLock::new();
     KEYED.get_or_init(KeyedHash::default).hash(bytes)
 }
@@ -135,13 +137,13 @@ impl<T> Deref for Packed<T> {
 }
 
 impl MatrixPack {
-    fn layout(self, isa: Isa) -> String {
+    fn layout(self, isa: Isa, ty: WeightType) -> String {
         let order = if self.transposed { "t" } else { "n" };
-        format!("{} matrix {} {} {order}", weight_layout(isa), self.rows, self.columns)
+        format!("{} matrix {} {} {order}", weight_layout(isa, ty), self.rows, self.columns)
     }
 }
 
-fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout, method: Method) -> String {
+fn conv_layout(isa: Isa, ty: WeightType, params: &ConvParams, layout: Layout, method: Method) -> String {
     let ConvParams { in_channels, out_channels, groups, kernel, stride, padding, dilation, transposed } =
         params;
     let numbers = [kernel, stride, padding, dilation].map(|v| v.map(|n| n.to_string()).join(","));
@@ -149,7 +151,7 @@ fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout, method: Method) ->
         if *transposed { "conv_transpose" } else { "conv" },
         if layout == Layout::ChannelsLast { "last" } else { "first" },
     );
-    let base = weight_layout(isa);
+    let base = weight_layout(isa, ty);
     let method = if method == Method::Winograd { " winograd" } else { "" };
     format!("{base} {kind} {in_channels} {out_channels} {groups} {} {images}{method}", numbers.join(" "))
 }
@@ -222,15 +224,16 @@ impl Packs {
         isa: Isa,
         constant: &Constant,
         form: MatrixPack,
+        (storage, packed_as): (WeightStorage<'_>, PackedAs),
         pack: impl FnOnce() -> Result<PackedB>,
     ) -> Result<Arc<Packed<PackedB>>> {
         let load = |mut from: PackedWeightsReader| {
-            let weights = PackedB::from_packed(isa, form.rows, form.columns, &mut from)?;
+            let weights = PackedB::from_packed(isa, storage, form.rows, form.columns, &mut from)?;
             from.is_empty().then_some(weights)
         };
-        let format =
-            StorageFormat { layout: form.layout(isa), load, store: PackedB::store, bytes: PackedB::nbytes };
-        self.find_or_pack(constant, PackFormat::Matrix(form), isa, format, pack)
+        let layout = form.layout(isa, packed_as.ty);
+        let format = StorageFormat { layout, load, store: PackedB::store, bytes: PackedB::nbytes };
+        self.find_or_pack(constant, PackFormat::Matrix(form, packed_as), isa, format, pack)
     }
 
     /// A convolution with its packed weights, for images in the layout of `form`: found or packed as for
@@ -240,13 +243,14 @@ impl Packs {
         isa: Isa,
         constant: &Constant,
         form: ConvPack,
+        (storage, packed_as): (WeightStorage<'_>, PackedAs),
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
         let ConvPack { params, layout, method, .. } = form;
-        let load = |from| Conv::from_packed(isa, params, method, layout, layout, from);
-        let name = conv_layout(isa, &params, layout, method);
+        let load = |from| Conv::from_packed(isa, params, method, storage, (layout, layout), from);
+        let name = conv_layout(isa, packed_as.ty, &params, layout, method);
         let format = StorageFormat { layout: name, load, store: Conv::store, bytes: Conv::nbytes };
-        self.find_or_pack(constant, PackFormat::Conv(form), isa, format, pack)
+        self.find_or_pack(constant, PackFormat::Conv(form, packed_as), isa, format, pack)
     }
 
     /// Returns packed weights from the cache, from storage beside the constant, or packs them now. Collects them in
@@ -337,7 +341,8 @@ pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixPack) -> Re
     let meta = |rows: usize| TensorMeta::contiguous(ScalarType::Float, &[rows, columns]);
     let (all, line) = (meta(rows)?, columns * size_of::<f32>());
     if constant.nbytes() > 2 * PIECE && constant.part(0..line).is_some() {
-        return PackedB::from_pieces(isa, (k, n), transposed, PIECE / size_of::<f32>(), |part, pack| {
+        let piece = PIECE / size_of::<f32>();
+        return PackedB::from_pieces(isa, WeightStorage::F32, (k, n), transposed, piece, |part, pack| {
             match constant.part(part.start * line..part.end * line) {
                 Some(bytes) => pack(view_of(&Constant::Shared(bytes), &meta(part.len())?)?.storage()?),
                 // Another user has loaded the whole matrix meanwhile.
@@ -409,7 +414,7 @@ mod tests {
     /// The packed weights of a constant, and whether they had to be packed.
     fn get(packs: &Packs, constant: &Constant, form: MatrixPack) -> (Arc<Packed<PackedB>>, bool) {
         let mut packed = false;
-        let weights = packs.packed_matrix(Isa::default(), constant, form, || {
+        let weights = packs.packed_matrix(Isa::default(), constant, form, AS_F32, || {
             packed = true;
             PackedB::new(Isa::default(), MatRef::new(&[0.0; 4], 2, 2)).map_err(Into::into)
         });
@@ -417,6 +422,8 @@ mod tests {
     }
 
     const FORM: MatrixPack = MatrixPack { rows: 2, columns: 2, transposed: false };
+    const AS_F32: (WeightStorage<'_>, PackedAs) =
+        (WeightStorage::F32, PackedAs { ty: WeightType::F32, scales: 0 });
 
     #[test]
     fn equal_bytes_are_packed_once_while_the_weights_are_in_use() {
@@ -460,7 +467,7 @@ mod tests {
         let second = get(&methods[1], &constant(0), FORM);
         assert_eq!((second.1, store.bytes(), budgets[1].held()), (false, bytes, bytes as u64));
         // Shared weights count fully against each method's budget.
-        let refused = methods[2].packed_matrix(Isa::default(), &constant(0), FORM, || unreachable!());
+        let refused = methods[2].packed_matrix(Isa::default(), &constant(0), FORM, AS_F32, || unreachable!());
         assert!(bytes > 16 && refused.is_err());
         let other = get(&methods[1], &constant(16), FORM);
         assert!(other.1 && !get(&methods[1], &constant(16), FORM).1);

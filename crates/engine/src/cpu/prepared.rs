@@ -1,5 +1,6 @@
 //! Prepared calls outside of graphs: constant weights are packed once, and the sizes may differ in each call.
 
+use super::narrow::packed_weights;
 use super::pack_store::MatrixPack;
 use super::packs::{Packed, Packs};
 use crate::fold::before_transpose;
@@ -27,16 +28,14 @@ pub fn prepare(
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
     // As in lowered regions: if the weights are a transposed matrix, the matrix before the transposition is packed.
-    let matrix = before_transpose(stored.meta(), &source);
-    let viewed = matrix.as_ref().and_then(|(meta, matrix)| Some((matrix.view(meta)?, matrix)));
-    let (stored, source, out_major) = match viewed {
-        Some((stored, source)) => (stored, source, !product.out_major),
-        None => (stored, &source, product.out_major),
+    let (meta, source, out_major) = match before_transpose(stored.meta(), &source) {
+        Some((meta, matrix)) => (meta, matrix, !product.out_major),
+        None => (stored.meta().clone(), source, product.out_major),
     };
-    let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
-    let plain = if out_major { plain.t() } else { plain };
-    let form = MatrixPack { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
-    let weights = packs.packed_matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
+    let &[rows, columns] = &**meta.sizes() else { return Ok(None) };
+    let (rows, columns) = if out_major { (columns, rows) } else { (rows, columns) };
+    let form = MatrixPack { rows, columns, transposed: out_major };
+    let weights = packed_weights(packs, isa, &meta, &source, form)?;
     let bias = match product.bias {
         Some(at) => Some(pteron_tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
         None => None,

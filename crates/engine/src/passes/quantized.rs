@@ -14,8 +14,8 @@
 use super::quantized_input::quantized_input;
 use super::quantized_product;
 use super::rule::{Match, Pattern, any, number, operation};
-use crate::fold::before_transpose;
-use crate::graph::{Constant, Graph, NodeId, ValueId, add_constant, meaning, single_use_producer};
+use crate::dequantized::{Weights, quantized_weights};
+use crate::graph::{Graph, NodeId, ValueId, add_constant, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::conv::Convolution;
 use crate::ops::linear::Linear;
@@ -28,8 +28,7 @@ use pteron_ir::Kind;
 use pteron_kernels::compute::{Activation, Affine, PackedWeights, Quantization, QuantizedConv, WeightBits};
 use pteron_operator::Meaning;
 use pteron_operator::facts::QParams;
-use pteron_tensor::memory::{collected, copied};
-use pteron_tensor::{ScalarType, TensorMeta, TensorView};
+use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, LazyLock};
 
 /// A quantization of `result`, directly or after `result` was dequantized with the same parameters and clamped.
@@ -46,69 +45,10 @@ fn can_skip_requantization(graph: &Graph, matched: &Match) -> bool {
     from == to && matched.is_closed(graph)
 }
 
-/// Constant quantized weights that a program dequantizes.
-struct Weights {
-    /// The quantized values.
-    values: (TensorMeta, Constant),
-    /// Whether the weights are the transpose of `values`.
-    transposed: bool,
-    scales: Vec<f32>,
-    /// The dimension of `values` whose indices have one scale each (per-channel); `None` if there is one scale for all.
-    axis: Option<usize>,
-}
-
-/// The quantized weights from which a constant with this meta was derived; `None` unless all zero points are 0.
-fn quantized_weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
-    if let Some((meta, matrix)) = before_transpose(meta, constant) {
-        let weights = quantized_weights(&meta, &matrix)?;
-        return Some(Weights { transposed: !weights.transposed, ..weights });
-    }
-    let derivation = constant.derivation()?;
-    let Meaning::Dequantize(affinity) = derivation.meaning()? else { return None };
-    let values = derivation.argument(0)?;
-    let plain = |m: &TensorMeta| m.dim_order().is_contiguous();
-    let is_int8 = values.0.dtype() == ScalarType::Char;
-    let floats = meta.dtype() == ScalarType::Float && meta.sizes() == values.0.sizes();
-    if !(is_int8 && floats && plain(&values.0) && plain(meta)) {
-        return None;
-    }
-    let transposed = false;
-    match affinity {
-        QParams::PerTensor { scale, zero: 0, .. } => {
-            Some(Weights { values, transposed, scales: vec![scale as f32], axis: None })
-        }
-        QParams::PerChannel { scales, zeros, axis } => {
-            let channels = *values.0.sizes().get(axis)?;
-            let vector =
-                |position: usize| derivation.argument(position).filter(|(meta, _)| meta.numel() == channels);
-            let zero = match zeros.map(vector) {
-                Some(zeros) => {
-                    let (meta, zeros) = zeros?;
-                    zeros.view(&meta)?.bytes().iter().all(|&b| b == 0)
-                }
-                None => true,
-            };
-            let (meta, scales) = vector(scales)?;
-            let scales = to_f32(&scales.view(&meta)?)?;
-            zero.then_some(Weights { values, transposed, scales, axis: Some(axis) })
-        }
-        _ => None,
-    }
-}
-
 /// The quantized weights of a node whose input 1 is their dequantized form.
 fn weights_of_node(graph: &Graph, node: NodeId) -> Option<Weights> {
     let &v = graph.node(node).inputs().get(1)?;
     quantized_weights(graph.meta(v), graph.value(v).constant()?)
-}
-
-/// The elements of an f32 or f64 tensor, as f32.
-fn to_f32(x: &TensorView<'_>) -> Option<Vec<f32>> {
-    match x.dtype() {
-        ScalarType::Float => copied(x.storage::<f32>().ok()?).ok(),
-        ScalarType::Double => collected(x.storage::<f64>().ok()?.iter().map(|&s| s as f32)).ok(),
-        _ => None,
-    }
 }
 
 /// Rewrites quantizations and dequantizations with known parameters, and the matrix multiplications and convolutions

@@ -30,7 +30,9 @@ pub use conv::{
     Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Link, Method, Tail, can_chain, chain,
     chain_pays, conv,
 };
-pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
+pub use gemm::{
+    Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, WeightStorage, WeightType, bmm, gemm,
+};
 pub use isa::{Feature, Features, Isa};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};

@@ -89,7 +89,8 @@ struct Attempt {
 }
 
 impl<'q> Quantizer<'q> {
-    /// Compiles the float program of the model in `file`. [`Options::quantize`] is the scheme; what [`Quantize::Static`] holds is
+    /// Compiles the float program of the model in `file`. [`Options::quantize`] is the scheme, and [`Options::weights`] the type
+    /// of the weights that it leaves in float32; what [`Quantize::Static`] holds is
     /// replaced by what calibration finds.
     ///
     /// # Errors
@@ -100,7 +101,7 @@ impl<'q> Quantizer<'q> {
         load: LoadOptions,
         compile: Compile<'q>,
     ) -> Result<Self> {
-        let float = Options { quantize: None, keep_float: BTreeSet::new(), ..options.clone() };
+        let float = Options { quantize: None, weights: None, keep_float: BTreeSet::new(), ..options.clone() };
         let compiled = compile("compiling in float", &Options { external_data: false, ..float })?;
         let names: Vec<&str> = compiled.methods.iter().map(|method| method.name.as_str()).collect();
         let method = match names[..] {
@@ -298,6 +299,7 @@ impl Run<'_> {
     fn compile_observing(&self, quantize: Quantize) -> Result<Compiled> {
         let options = Options {
             quantize: Some(quantize),
+            weights: None,
             delegation: Vec::new(),
             ..self.options(&BTreeSet::new(), false)
         };

@@ -988,6 +988,23 @@ class FloatNode:
 
 
 @dataclass(frozen=True)
+class NarrowWeight:
+    """A weight that is stored in fewer bits than float32: its bytes in float32 and as stored, and the relative error."""
+
+    name: str
+    bytes: Tuple[int, ...]
+    error: float
+
+
+@dataclass(frozen=True)
+class WideWeight:
+    """A weight that stays float32 although others are stored in fewer bits, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class QuantizationReport:
     """A quantized program on the samples of the calibration, beside the float program: `multiplications` are those that are
     quantized and all, `bytes` and `seconds` (the median of a run) those of the float program and of the quantized one."""
@@ -1020,6 +1037,8 @@ class CompiledMethod:
     delegates: Tuple[CompiledDelegate, ...]
     quantized: Tuple[QuantizedLayer, ...]
     float: Tuple[FloatNode, ...]
+    narrow_weights: Tuple[NarrowWeight, ...]
+    wide_weights: Tuple[WideWeight, ...]
     left: Tuple[LeftNodes, ...]
 
 
@@ -1045,6 +1064,11 @@ class Compiled(Readable):
             if method.quantized:
                 layers = [(layer.name, layer.operator, layer.weight_error) for layer in method.quantized]
                 yield Section("quantized", ("layer", "operator", "weight error"), layers)
+            if method.narrow_weights:
+                weights = [(weight.name, weight.bytes[1], weight.error) for weight in method.narrow_weights]
+                yield Section("stored in fewer bits", ("weight", "bytes", "error"), weights)
+            if method.wide_weights:
+                yield Section("stored as float32", ("weight", "reason"), [(w.name, w.reason) for w in method.wide_weights])
 
 
 def compile(
@@ -1055,6 +1079,7 @@ def compile(
     native: bool = False,
     all_operators: bool = False,
     quantize: Optional[str] = None,
+    weights: Optional[str] = None,
     calibrate: Optional[Iterable[Sequence[Any]]] = None,
     min_sqnr: Optional[float] = None,
     min_agreement: Optional[float] = None,
@@ -1078,7 +1103,9 @@ def compile(
         native: Whether the backend `bef` also stores weights packed for this kind of machine.
         all_operators: Whether the program may call every operator of Pteron, and not only those of the reference runtime.
         quantize: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`.
-        calibrate: Sample calls to find value ranges and to measure the quantized program: a sequence of inputs for each call.
+        weights: The type in which the weights of layers and embeddings are stored that are float32 otherwise: `f16`, `bf16`, or
+            `int8` with a scale for each output. The program computes in float32.
+        calibrate: Sample calls to find value ranges and to measure the program beside the float one: a sequence of inputs for each call.
         min_sqnr: Keep as many nodes in float as it takes for each output to have this signal-to-noise ratio, in decibels, on
             the calls of `calibrate`.
         min_agreement: The same until the largest element of this share of the rows of each output stays at its position.
@@ -1099,6 +1126,7 @@ def compile(
         "native": native,
         "all_operators": all_operators,
         "quantize": quantize,
+        "weights": weights,
         "min_sqnr": min_sqnr,
         "min_agreement": min_agreement,
         "keep_float": list(keep_float),

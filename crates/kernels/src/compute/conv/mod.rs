@@ -34,6 +34,7 @@ pub use chain::{Link, can_chain, chain, chain_pays};
 pub use epilogue::{ConvEpilogue, Tail};
 pub use params::{ConvFrame, ConvParams, Layout};
 
+use super::gemm::WeightStorage;
 use super::isa::Isa;
 use super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use depthwise_last::DepthwiseLast;
@@ -127,11 +128,14 @@ impl Conv {
     /// If the parameters contradict each other, or the number of weights does not match them.
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
-        Self::of(isa, params, Method::Direct, &ConvWeights::contiguous(&params, weights), input, output)
+        let weights = ConvWeights::contiguous(&params, weights);
+        Self::of(isa, params, Method::Direct, &weights, WeightStorage::F32, (input, output))
     }
 
     /// Packs weights with dimensions in any order for `method`, or for the direct method if `method` does not support
-    /// the convolution or the weights are not finite. Fails if memory runs out.
+    /// the convolution or the weights are not finite. `storage` says how they are stored in the form of [rows](self), with
+    /// the scale of each output channel if it has scales; other forms store them as f32, whatever it says. Fails if memory
+    /// runs out.
     ///
     /// # Panics
     /// If the parameters contradict each other, or the weights have other sizes.
@@ -140,8 +144,8 @@ impl Conv {
         params: ConvParams,
         method: Method,
         weights: &ConvWeights<'_>,
-        input: Layout,
-        output: Layout,
+        storage: WeightStorage<'_>,
+        (input, output): (Layout, Layout),
     ) -> Result<Self> {
         params.check();
         weights.check(&params);
@@ -164,14 +168,14 @@ impl Conv {
             )),
             AlgorithmKind::Planes => Algorithm::Planes(PlanesConv::new(isa, &params, plain)?),
             AlgorithmKind::Rows | AlgorithmKind::Winograd => {
-                Algorithm::Rows(RowsConv::new(isa, &params, weights, input, output)?)
+                Algorithm::Rows(RowsConv::new(isa, &params, weights, storage, (input, output))?)
             }
         };
         Ok(Self { isa, params, output, algorithm })
     }
 
-    /// Loads weights that were packed for this instruction set and these parameters, method and layouts, and stored.
-    /// `None` if their number does not match.
+    /// Loads weights that were packed for this instruction set and these parameters, method, storage and layouts, and
+    /// stored. `None` if their number does not match.
     ///
     /// # Panics
     /// If the parameters contradict each other.
@@ -179,8 +183,8 @@ impl Conv {
         isa: Isa,
         params: ConvParams,
         method: Method,
-        input: Layout,
-        output: Layout,
+        storage: WeightStorage<'_>,
+        (input, output): (Layout, Layout),
         mut from: PackedWeightsReader,
     ) -> Option<Self> {
         params.check();
@@ -193,7 +197,7 @@ impl Conv {
             AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(from.take(params.weight_count())?),
             AlgorithmKind::Planes => Algorithm::Planes(PlanesConv::from_packed(isa, &params, from)?),
             AlgorithmKind::Rows => {
-                Algorithm::Rows(RowsConv::from_packed(isa, &params, (input, output), from)?)
+                Algorithm::Rows(RowsConv::from_packed(isa, &params, storage, (input, output), from)?)
             }
         };
         from.is_empty().then_some(Self { isa, params, output, algorithm })

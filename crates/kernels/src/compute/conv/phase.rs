@@ -1,6 +1,6 @@
 //! The phases of a convolution: output pixels that use the same taps, and the weights of those taps as matrices.
 
-use super::super::gemm::PackedB;
+use super::super::gemm::{PackedB, WeightStorage};
 use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::packed_weights::PackedWeightsReader;
@@ -81,11 +81,13 @@ impl Phase {
         isa: Isa,
         p: &ConvParams,
         first: [usize; 3],
+        storage: WeightStorage<'_>,
         from: &mut PackedWeightsReader,
     ) -> Option<Self> {
         let (phase, _) = Self::without_weights(p, first);
         let (k, co) = (phase.taps.len() * (p.in_channels / p.groups), p.out_channels / p.groups);
-        let weights = (0..p.groups).map(|_| PackedB::from_packed(isa, k, co, from));
+        let group = |g: usize| storage.columns_from(g * co);
+        let weights = (0..p.groups).map(|g| PackedB::from_packed(isa, group(g), k, co, from));
         Some(Self { weights: weights.collect::<Option<_>>()?, ..phase })
     }
 
@@ -94,6 +96,7 @@ impl Phase {
         p: &ConvParams,
         weights: &ConvWeights<'_>,
         first: [usize; 3],
+        storage: WeightStorage<'_>,
     ) -> Result<Self> {
         let (phase, indices) = Self::without_weights(p, first);
         let taps = &phase.taps;
@@ -108,7 +111,8 @@ impl Phase {
             // The weights of a group are a strided matrix, or its transpose.
             for g in 0..p.groups {
                 let matrix = MatRef::strided(weights.values_from(g * rows), rows, columns, outer, step);
-                packed.push(PackedB::new(isa, if p.transposed { matrix } else { matrix.t() })?);
+                let matrix = if p.transposed { matrix } else { matrix.t() };
+                packed.push(PackedB::stored_as(isa, storage.columns_from(g * co), matrix)?);
             }
         } else {
             let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
@@ -117,7 +121,8 @@ impl Phase {
                 if co > 0 {
                     gather_weights(p, weights, g, &indices, matrix);
                 }
-                packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
+                let matrix = MatRef::new(matrix, taps.len() * ci, co);
+                packed.push(PackedB::stored_as(isa, storage.columns_from(g * co), matrix)?);
             }
         }
         Ok(Self { weights: packed, ..phase })

@@ -5,7 +5,7 @@
 use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
-use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
+use super::super::gemm::{Bias, Elements, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::PackedWeightsReader;
@@ -130,7 +130,7 @@ impl Run<'_> {
                         cols: jcols.clone(),
                         height: weights.height(),
                         k: ks.len(),
-                        b: RhsBlock { elements: panels, step: nr, panel, tail: None },
+                        b: RhsBlock { elements: Elements::F32(panels), step: nr, panel, tail: None },
                         accumulate: if long.is_some() { !kb.is_multiple_of(PARTIAL_SUM) } else { kb > 0 },
                         last: ks.end == k,
                     };

@@ -3,7 +3,7 @@
 //! A transposed convolution of stride `s` decomposes into `s` ordinary ones a dimension, its phases: all output
 //! pixels of a phase use the same taps. A convolution that is not transposed has one phase.
 
-use super::super::gemm::{PackedB, tile};
+use super::super::gemm::{PackedB, WeightStorage, tile};
 use super::super::isa::Isa;
 use super::super::mat::Shared;
 use super::super::packed_weights::PackedWeightsReader;
@@ -30,20 +30,21 @@ impl RowsConv {
         isa: Isa,
         p: &ConvParams,
         weights: &ConvWeights<'_>,
-        input: Layout,
-        output: Layout,
+        storage: WeightStorage<'_>,
+        (input, output): (Layout, Layout),
     ) -> Result<Self> {
-        let phases = first_pixels(p).map(|first| Phase::new(isa, p, weights, first));
+        let phases = first_pixels(p).map(|first| Phase::new(isa, p, weights, first, storage));
         Ok(Self { phases: phases.collect::<Result<_>>()?, input, output })
     }
 
     pub(super) fn from_packed(
         isa: Isa,
         p: &ConvParams,
+        storage: WeightStorage<'_>,
         (input, output): (Layout, Layout),
         from: &mut PackedWeightsReader,
     ) -> Option<Self> {
-        let phases = first_pixels(p).map(|first| Phase::from_packed(isa, p, first, from));
+        let phases = first_pixels(p).map(|first| Phase::from_packed(isa, p, first, storage, from));
         Some(Self { phases: phases.collect::<Option<_>>()?, input, output })
     }
 

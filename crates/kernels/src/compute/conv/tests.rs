@@ -72,12 +72,18 @@ impl AsRef<[u8]> for Stored {
 }
 
 /// A copy of the convolution with its weights loaded from stored bytes; other numbers of bytes must be refused.
-fn store_and_load(conv: &Conv, isa: Isa, method: Method, (input, output): (Layout, Layout)) -> Conv {
+fn store_and_load(
+    conv: &Conv,
+    isa: Isa,
+    method: Method,
+    storage: WeightStorage<'_>,
+    layouts: (Layout, Layout),
+) -> Conv {
     let mut bytes = Vec::new();
     conv.store(&mut bytes);
     let take = |bytes: &[u8]| {
         let from = PackedWeightsReader::new(Arc::new(Stored(AlignedBuffer::from_slice(bytes).unwrap())));
-        Conv::from_packed(isa, *conv.params(), method, input, output, from)
+        Conv::from_packed(isa, *conv.params(), method, storage, layouts, from)
     };
     if let Some(fewer) = bytes.len().checked_sub(4) {
         assert!(take(&bytes[..fewer]).is_none());
@@ -131,9 +137,9 @@ fn check_with(
     let methods = if winograd::Winograd::supports(&p) { &methods[..] } else { &methods[..1] };
     for (isa, method) in isas.into_iter().flat_map(|isa| methods.iter().map(move |&method| (isa, method))) {
         let weights = ConvWeights::contiguous(&p, &w);
-        let conv = Conv::of(isa, p, method, &weights, layouts.0, layouts.1).unwrap();
+        let conv = Conv::of(isa, p, method, &weights, WeightStorage::F32, layouts).unwrap();
         let mut first: Option<Vec<f32>> = None;
-        let from_packed = store_and_load(&conv, isa, method, layouts);
+        let from_packed = store_and_load(&conv, isa, method, WeightStorage::F32, layouts);
         for &threads in threads {
             let mut out = vec![f32::NAN; len];
             conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
@@ -240,7 +246,7 @@ fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, C
     let (weights, last) = (ConvWeights::contiguous(&p, w), Layout::ChannelsLast);
     let input = [1, size[0], size[1]];
     let frame = ConvFrame { batch: 1, input, output: p.output_size(input, [0; 3]).unwrap() };
-    (Conv::of(isa, p, Method::Winograd, &weights, last, last).unwrap(), frame)
+    (Conv::of(isa, p, Method::Winograd, &weights, WeightStorage::F32, (last, last)).unwrap(), frame)
 }
 
 /// A value that is not finite reaches the output pixels that read it, but no other output pixel of their tiles.
@@ -451,4 +457,58 @@ fn images_without_pixels_leave_the_bias() {
             }
         }
     }
+}
+
+/// Compares convolutions by narrow weights with those by the same weights in f32, bit for bit.
+fn check_narrow(p: ConvParams, f: ConvFrame, layout: Layout) {
+    let x = random_values(f.batch * p.in_channels * f.in_pixels(), 1);
+    let w: Vec<f32> =
+        random_values(p.weight_count(), 2).iter().map(|x| (x * 63.0).round() / 64.0 + 0.0).collect();
+    let bias = random_values(p.out_channels, 3);
+    let scales = vec![1.0 / 64.0; p.out_channels];
+    let layouts = (layout, layout);
+    let weights = ConvWeights::contiguous(&p, &w);
+    for isa in Isa::available() {
+        let run = |conv: &Conv, threads: usize| {
+            let mut out = vec![f32::NAN; f.batch * p.out_channels * f.out_pixels()];
+            let epilogue =
+                ConvEpilogue { bias: Some(&bias), residual: None, activation: Activation::Relu, tail: None };
+            conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
+            out.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        };
+        let wide = Conv::of(isa, p, Method::Direct, &weights, WeightStorage::F32, layouts).unwrap();
+        let want = run(&wide, 1);
+        for storage in [WeightStorage::F16, WeightStorage::Bf16, WeightStorage::Int8 { scales: &scales }] {
+            let narrow = Conv::of(isa, p, Method::Direct, &weights, storage, layouts).unwrap();
+            let is_rows = matches!(narrow.algorithm, Algorithm::Rows(_));
+            assert!(!is_rows || narrow.nbytes() < wide.nbytes(), "{p:?} {storage:?}");
+            for threads in if cfg!(miri) { [1, 1] } else { [1, 3] } {
+                assert!(run(&narrow, threads) == want, "{p:?} {f:?} {storage:?} {isa:?}");
+            }
+            let loaded = store_and_load(&narrow, isa, Method::Direct, storage, layouts);
+            assert!(run(&loaded, 1) == want, "{p:?} {f:?} {storage:?} {isa:?}, loaded");
+        }
+    }
+}
+
+#[test]
+fn convolutions_by_narrow_weights_are_those_by_the_same_weights_in_f32() {
+    let dense = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(20, 33, [3, 3]) };
+    let few = ConvParams { padding: [0, 1, 1], stride: [1, 2, 2], ..ConvParams::conv2d(3, 24, [3, 3]) };
+    let grouped = ConvParams { groups: 2, ..dense_of(16, 40) };
+    let depthwise = ConvParams { groups: 24, ..dense_of(24, 24) };
+    let transposed = ConvParams { transposed: true, stride: [1, 2, 2], ..ConvParams::conv2d(12, 18, [3, 3]) };
+    for p in [ConvParams::conv2d(40, 50, [1, 1]), dense, few, grouped, depthwise, transposed] {
+        for size in [[1, 1, 2], [1, 4, 5], [1, 17, 19]] {
+            let Some(output) = p.output_size(size, [0; 3]) else { continue };
+            let frame = ConvFrame { batch: 2, input: size, output };
+            for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+                check_narrow(p, frame, layout);
+            }
+        }
+    }
+}
+
+fn dense_of(channels: usize, out: usize) -> ConvParams {
+    ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(channels, out, [3, 3]) }
 }

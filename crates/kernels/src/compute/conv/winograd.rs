@@ -14,9 +14,9 @@
 //! Results differ from direct sums by rounding. An infinity or a NaN would spread to all pixels of its tile: tiles
 //! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.
 
-use super::super::gemm::PackedB;
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::{Epilogue, tile};
+use super::super::gemm::{PackedB, WeightStorage};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::packed_weights::PackedWeightsReader;
@@ -101,7 +101,8 @@ impl Winograd {
     }
 
     pub(super) fn from_packed(isa: Isa, p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
-        let weights = PackedB::from_packed(isa, POINTS * p.in_channels, p.out_channels, from)?;
+        let weights =
+            PackedB::from_packed(isa, WeightStorage::F32, POINTS * p.in_channels, p.out_channels, from)?;
         Some(Self { weights, direct: OnceLock::new() })
     }
 
@@ -147,7 +148,7 @@ impl Winograd {
                 }
             }
             let last = Layout::ChannelsLast;
-            RowsConv::new(isa, p, &ConvWeights::contiguous(p, &plain), last, last)
+            RowsConv::new(isa, p, &ConvWeights::contiguous(p, &plain), WeightStorage::F32, (last, last))
                 .unwrap_or_else(|_| pteron_pool::out_of_memory(plain.len() * size_of::<f32>()))
         })
     }

@@ -69,7 +69,10 @@ impl Finish {
 pub(super) struct Args {
     pub(super) a: Rows,
     pub(super) k: usize,
-    pub(super) b: *const f32,
+    /// The first element of B that the tile reads, of the type of which the tile is.
+    pub(super) b: *const u8,
+    /// The scale of each column of the panels; null unless the type of the elements has scales.
+    pub(super) scales: *const f32,
     /// The number of elements from one row of a panel of B to the next.
     pub(super) b_step: usize,
     /// The number of elements from one panel of B to the next.
@@ -83,11 +86,11 @@ pub(super) struct Args {
     pub(super) accumulate: bool,
     pub(super) finish: Option<Finish>,
     /// The part of B still to be prefetched for later tiles; empty if there is none.
-    pub(super) ahead: Range<*const f32>,
+    pub(super) ahead: Range<*const u8>,
 }
 
-/// The number of elements of B, one cache line, that a tile prefetches for each step along the inner dimension.
-pub(super) const PREFETCHED_PER_STEP: usize = 16;
+/// The number of bytes of B, one cache line, that a tile prefetches for each step along the inner dimension.
+pub(super) const PREFETCHED_PER_STEP: usize = 64;
 
 impl Args {
     /// The epilogue, if it is applied to the sums in registers, before the tile is stored.

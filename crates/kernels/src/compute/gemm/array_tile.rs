@@ -2,13 +2,21 @@
 
 use super::super::simd::Simd;
 use super::args::{Args, Finish, PANEL_VECTORS, Rows};
+use super::element::Element;
 
 /// The tile as loops over arrays of lanes, which the compiler vectorizes for the target.
 ///
 /// # Safety
-/// The promise of [`Args`] holds for `MR` rows and `NP` panels, and `IN_PLACE` says whether the rows of A are in place.
+/// The promise of [`Args`] holds for `MR` rows and `NP` panels, the elements of B are of type `E`, and `IN_PLACE` says
+/// whether the rows of A are in place.
 #[inline(always)]
-pub(super) unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(
+pub(super) unsafe fn array_tile<
+    S: Simd,
+    const MR: usize,
+    const NP: usize,
+    const IN_PLACE: bool,
+    E: Element,
+>(
     s: S,
     args: &Args,
 ) {
@@ -26,7 +34,16 @@ pub(super) unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const
             }
         }
     };
-    let mut b = args.b;
+    let mut b: *const E::Stored = args.b.cast();
+    let mut scales = [[s.splat(1.0); PANEL_VECTORS]; NP];
+    if const { E::SCALED } {
+        for (p, scales) in scales.iter_mut().enumerate() {
+            for (v, scale) in scales.iter_mut().enumerate() {
+                // SAFETY: there is a scale for each column of the panels.
+                *scale = unsafe { s.load(args.scales.add(p * panel + v * S::LANES)) };
+            }
+        }
+    }
     for tap in 0..args.a.tap_count() {
         let rows: [*const f32; MR] = std::array::from_fn(|i| match args.a {
             // SAFETY: there are MR pointers for each tap.
@@ -44,7 +61,10 @@ pub(super) unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const
             for (p, bv) in bv.iter_mut().enumerate() {
                 for (v, bv) in bv.iter_mut().enumerate() {
                     // SAFETY: B has k rows of NP panels.
-                    *bv = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
+                    *bv = unsafe { E::load(s, b.add(p * args.b_panel + v * S::LANES)) };
+                    if const { E::SCALED } {
+                        *bv = s.mul(*bv, scales[p][v]);
+                    }
                 }
             }
             for (row, acc) in rows.iter().zip(acc.iter_mut()) {

@@ -13,9 +13,10 @@ use super::super::simd::VectorIsa;
 use super::super::split::{self, Grid, balanced_chunk};
 use super::dot;
 use super::epilogue::Epilogue;
+use super::narrow::{Elements, WeightType};
 use super::operand::{Lhs, Rhs};
 use super::pack;
-use super::sweep::{LhsBlock, RhsBlock, Sweep};
+use super::sweep::{LhsBlock, RhsBlock, Sweep, TILES_THAT_WIDEN};
 use super::tile;
 use pteron_pool::Pool;
 use std::ops::Range;
@@ -150,10 +151,19 @@ impl Job<'_> {
         match self.a {
             Lhs::Plain(a) if a.col_stride() == 1 => {
                 let few = cols.len() <= if a.row_stride() % 512 == 0 { 128 } else { 768 };
-                few || rows.len() == 1
+                few || rows.len() == 1 || self.has_narrow_weights() && self.has_few_tiles(rows)
             }
             _ => false,
         }
+    }
+
+    fn has_narrow_weights(&self) -> bool {
+        matches!(self.b, Rhs::Packed(b) if b.weight_type() != WeightType::F32)
+    }
+
+    /// Whether there are so few rows that tiles can widen the elements of B as they read them; rows of A are in place then.
+    fn has_few_tiles(&self, rows: &Range<usize>) -> bool {
+        rows.len() <= TILES_THAT_WIDEN * tile::max_rows_in_place(self.isa)
     }
 
     fn store_zero_products(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
@@ -305,7 +315,7 @@ impl Job<'_> {
                     &*scratch
                 });
                 RhsBlock {
-                    elements: b.data_from(ks.start, cols.start),
+                    elements: Elements::F32(b.data_from(ks.start, cols.start)),
                     step: b.row_stride(),
                     panel: nr,
                     tail,
@@ -314,7 +324,7 @@ impl Job<'_> {
             Rhs::Plain(b) => {
                 let k = ks.len();
                 pack::pack_b(self.isa, b, ks, cols, nr, scratch);
-                RhsBlock { elements: scratch, step: nr, panel: k * nr, tail: None }
+                RhsBlock { elements: Elements::F32(scratch), step: nr, panel: k * nr, tail: None }
             }
         }
     }

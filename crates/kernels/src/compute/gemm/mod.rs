@@ -9,7 +9,9 @@ mod args;
 mod array_tile;
 mod dot;
 pub(crate) mod driver;
+mod element;
 mod epilogue;
+mod narrow;
 mod operand;
 pub(crate) mod pack;
 pub(crate) mod row_table;
@@ -17,6 +19,8 @@ pub(crate) mod sweep;
 pub(crate) mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
+pub(crate) use narrow::Elements;
+pub use narrow::{WeightStorage, WeightType};
 pub use operand::{Lhs, Rhs};
 pub use pack::{PackedA, PackedB};
 

@@ -7,6 +7,7 @@ use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use super::super::simd::{VectorIsa, dispatch};
 use super::super::transpose::Transpose;
+use super::narrow::{Elements, WeightStorage, WeightType, store_exactly};
 use super::tile;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
@@ -16,6 +17,9 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct PackedB {
     data: WeightBuffer,
+    /// The scale of each column, padding included; empty if the type of the elements has no scales.
+    scales: WeightBuffer,
+    ty: WeightType,
     k: usize,
     n: usize,
     vectors: VectorIsa,
@@ -31,65 +35,152 @@ impl PackedB {
         mut fill: impl FnMut(Range<usize>, &mut [f32]),
     ) -> Result<Self> {
         let nr = tile::panel_cols(isa);
-        let len = Self::packed_len(isa, k, n).unwrap_or(usize::MAX / 64);
-        let mut data =
-            AlignedBuffer::zeroed_long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        let mut data = Self::zeros(isa, WeightType::F32, k, n)?;
         let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
         for (first, panel) in (0..n).step_by(nr).zip(panels.chunks_exact_mut((k * nr).max(1))) {
             fill(first..n.min(first + nr), panel);
         }
-        Ok(Self { data: WeightBuffer::Owned(data), k, n, vectors: isa.into() })
+        Self::of(isa, WeightStorage::F32, k, n, data)
     }
 
     /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]`, as in PyTorch's linear, is
-    /// `MatRef::new(w, n, k).t()`. Fails if memory runs out.
+    /// `MatRef::new(w, n, k).t()`. The elements are f32. Fails if memory runs out.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
-        let (k, nr) = (b.rows(), tile::panel_cols(isa));
-        Self::from_fn(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
+        Self::stored_as(isa, WeightStorage::F32, b)
+    }
+
+    /// As [`Self::new`]; the elements are stored as `storage` says, or as f32 if that does not represent all of them
+    /// exactly.
+    pub fn stored_as(isa: Isa, storage: WeightStorage<'_>, b: MatRef<'_>) -> Result<Self> {
+        let (k, n, nr) = (b.rows(), b.cols(), tile::panel_cols(isa));
+        let ty = storage.weight_type();
+        if ty != WeightType::F32 {
+            let mut data = Self::zeros(isa, ty, k, n)?;
+            let mut panel = AlignedBuffer::zeroed(k * nr * size_of::<f32>())?;
+            let panel: &mut [f32] = bytemuck::cast_slice_mut(&mut panel);
+            let panels = data.chunks_exact_mut((k * nr * ty.size()).max(1));
+            let is_exact = (0..n).step_by(nr).zip(panels).all(|(first, out)| {
+                pack_b(isa, b, 0..k, first..n.min(first + nr), nr, panel);
+                store_exactly(storage, panel, (nr, first), out)
+            });
+            if is_exact {
+                return Self::of(isa, storage, k, n, data);
+            }
+        }
+        Self::from_fn(isa, k, n, |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
     /// Packs a `k x n` matrix that is stored row by row, as `[n, k]` if it is `transposed`, from pieces of whole rows,
     /// so that it need not be in memory as a whole. `read` passes on the elements of a range of rows, which has about
-    /// `piece` elements.
+    /// `piece` elements; it is called again for the same rows if the elements cannot be stored as `storage` says. Then
+    /// they are stored as f32.
     ///
     /// # Errors
     /// Memory runs out, or `read` fails.
     pub fn from_pieces<E: From<pteron_tensor::Error>>(
         isa: Isa,
+        storage: WeightStorage<'_>,
         (k, n): (usize, usize),
         transposed: bool,
         piece: usize,
         mut read: impl FnMut(Range<usize>, &mut dyn FnMut(&[f32])) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let nr = tile::panel_cols(isa);
-        let len = Self::packed_len(isa, k, n).unwrap_or(usize::MAX / 64);
-        let mut data =
-            AlignedBuffer::zeroed_long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
-        let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
+        let (nr, size) = (tile::panel_cols(isa), storage.weight_type().size());
+        let mut data = Self::zeros(isa, storage.weight_type(), k, n)?;
+        let mut is_exact = true;
         let ((rows, columns), unit) = if transposed { ((n, k), nr) } else { ((k, n), 1) };
         let step = (piece / columns.max(1)).max(1).next_multiple_of(unit);
+        let mut scratch = AlignedBuffer::default();
         for first in (0..rows).step_by(step) {
             let part = first..rows.min(first + step);
+            let narrow = storage.weight_type() != WeightType::F32;
+            // A piece of the panels, in f32, before it is stored in fewer bits.
+            let piece = if transposed { part.len().next_multiple_of(nr) * k } else { part.len() * nr };
+            scratch.resize(if narrow { piece * size_of::<f32>() } else { 0 })?;
             let mut pack = |elements: &[f32]| {
+                let scratch: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch);
                 let part = MatRef::new(elements, part.len(), columns);
                 if transposed {
-                    return pack_b(isa, part.t(), 0..k, 0..part.rows(), nr, &mut panels[first * k..]);
+                    let out = &mut data[first * k * size..];
+                    if !narrow {
+                        return pack_b(
+                            isa,
+                            part.t(),
+                            0..k,
+                            0..part.rows(),
+                            nr,
+                            bytemuck::cast_slice_mut(out),
+                        );
+                    }
+                    pack_b(isa, part.t(), 0..k, 0..part.rows(), nr, scratch);
+                    let panels = scratch.chunks(nr * k).zip(out.chunks_mut(nr * k * size));
+                    for ((panel, out), column) in panels.zip((first..n).step_by(nr)) {
+                        is_exact &= store_exactly(storage, panel, (nr, column), out);
+                    }
+                    return;
                 }
-                let (height, all) = (part.rows(), panels.chunks_exact_mut((k * nr).max(1)));
-                for (c, panel) in (0..n).step_by(nr).zip(all) {
-                    let panel = &mut panel[first * nr..(first + height) * nr];
-                    gather_block(isa, part, 0, c, height, nr.min(n - c), nr, panel);
+                let height = part.rows();
+                for (c, panel) in (0..n).step_by(nr).zip(data.chunks_exact_mut((k * nr * size).max(1))) {
+                    let out = &mut panel[first * nr * size..(first + height) * nr * size];
+                    let columns = nr.min(n - c);
+                    if narrow {
+                        gather_block(isa, part, 0, c, height, columns, nr, scratch);
+                        is_exact &= store_exactly(storage, scratch, (nr, c), out);
+                    } else {
+                        gather_block(isa, part, 0, c, height, columns, nr, bytemuck::cast_slice_mut(out));
+                    }
                 }
             };
             read(part.clone(), &mut pack)?;
+            if !is_exact {
+                return Self::from_pieces(isa, WeightStorage::F32, (k, n), transposed, piece, read);
+            }
         }
-        Ok(Self { data: WeightBuffer::Owned(data), k, n, vectors: isa.into() })
+        Ok(Self::of(isa, storage, k, n, data)?)
     }
 
-    /// Loads a `k x n` matrix that was packed for this instruction set and stored; `None` if too few bytes are left.
-    pub fn from_packed(isa: Isa, k: usize, n: usize, from: &mut PackedWeightsReader) -> Option<Self> {
-        let data = from.take(Self::packed_len(isa, k, n)?)?;
-        Some(Self { data, k, n, vectors: isa.into() })
+    /// Loads a `k x n` matrix that was packed for this instruction set and stored, as `storage` says; `None` if too few
+    /// bytes are left, or the scales are others.
+    pub fn from_packed(
+        isa: Isa,
+        storage: WeightStorage<'_>,
+        k: usize,
+        n: usize,
+        from: &mut PackedWeightsReader,
+    ) -> Option<Self> {
+        let ty = storage.weight_type();
+        let data = from.take_as(ty, Self::packed_len(isa, k, n)?)?;
+        let scales = match storage {
+            WeightStorage::Int8 { scales } => {
+                let stored = from.take(Self::packed_len(isa, 1, n)?)?;
+                let is_same = stored.elements().get(..n)? == scales.get(..n)?;
+                is_same.then_some(stored)?
+            }
+            _ => WeightBuffer::empty(),
+        };
+        Some(Self { data, scales, ty, k, n, vectors: isa.into() })
+    }
+
+    /// Zeros for the elements of a packed `k x n` matrix of this type.
+    fn zeros(isa: Isa, ty: WeightType, k: usize, n: usize) -> Result<AlignedBuffer> {
+        let len = Self::packed_len(isa, k, n).unwrap_or(usize::MAX / 64);
+        AlignedBuffer::zeroed_long_lived(len.saturating_mul(ty.size()).min(usize::MAX / 8))
+    }
+
+    /// A matrix of packed elements.
+    fn of(isa: Isa, storage: WeightStorage<'_>, k: usize, n: usize, data: AlignedBuffer) -> Result<Self> {
+        let scales = match storage {
+            WeightStorage::Int8 { scales } => {
+                let len = Self::packed_len(isa, 1, n).unwrap_or(usize::MAX / 64);
+                let mut padded = AlignedBuffer::zeroed_long_lived(len * size_of::<f32>())?;
+                let to: &mut [f32] = bytemuck::cast_slice_mut(&mut padded);
+                to.iter_mut().zip(scales).take(n).for_each(|(to, &scale)| *to = scale);
+                WeightBuffer::Owned(padded)
+            }
+            _ => WeightBuffer::empty(),
+        };
+        let ty = storage.weight_type();
+        Ok(Self { data: WeightBuffer::Owned(data), scales, ty, k, n, vectors: isa.into() })
     }
 
     /// The number of elements of a packed `k x n` matrix, padding included; `None` on overflow.
@@ -101,6 +192,14 @@ impl PackedB {
     /// Appends the elements in the form that [`Self::from_packed`] reads.
     pub fn store(&self, out: &mut Vec<u8>) {
         self.data.store(out);
+        if self.ty == WeightType::Int8 {
+            self.scales.store(out);
+        }
+    }
+
+    /// The type of the packed elements.
+    pub fn weight_type(&self) -> WeightType {
+        self.ty
     }
 
     /// The number of rows of the matrix: the inner dimension of the product.
@@ -120,17 +219,18 @@ impl PackedB {
 
     /// The bytes of memory that the matrix owns; none if it was loaded from stored weights.
     pub fn nbytes(&self) -> usize {
-        self.data.nbytes()
+        self.data.nbytes() + self.scales.nbytes()
     }
 
-    /// The element at row `i`, column `j`.
+    /// The element at row `i`, column `j` of a matrix of f32 elements.
     pub(crate) fn at(&self, i: usize, j: usize) -> f32 {
         let nr = tile::panel_cols(self.vectors);
-        self.elements()[(j / nr * self.k + i) * nr + j % nr]
+        self.data.elements()[(j / nr * self.k + i) * nr + j % nr]
     }
 
-    pub(crate) fn elements(&self) -> &[f32] {
-        self.data.elements()
+    /// The packed elements.
+    pub(crate) fn elements(&self) -> Elements<'_> {
+        Elements::of(self.ty, &self.data, &self.scales)
     }
 }
 

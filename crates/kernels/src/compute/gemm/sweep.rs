@@ -8,13 +8,19 @@
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, last_offset};
 use super::super::math;
+use super::super::scratch;
 use super::super::simd::VectorIsa;
 use super::args::{Args, Finish, PREFETCHED_PER_STEP, Rows};
+use super::element::widen_rows;
 use super::epilogue::{Activation, Bias, Epilogue};
+use super::narrow::{Elements, WeightType};
 use super::pack::PackedB;
 use super::row_table::RowTable;
 use super::tile;
 use std::ops::Range;
+
+/// The largest number of tiles below each other that each widen the elements of B that they read.
+pub(super) const TILES_THAT_WIDEN: usize = 2;
 
 /// The rows of A that a block of the product reads.
 #[derive(Clone, Copy)]
@@ -94,12 +100,12 @@ impl LhsBlock<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct RhsBlock<'a> {
     /// The elements of B, from the first row of the first panel on.
-    pub(crate) elements: &'a [f32],
+    pub(crate) elements: Elements<'a>,
     /// The number of elements from one row of a panel to the next.
     pub(crate) step: usize,
     /// The number of elements from one panel to the next.
     pub(crate) panel: usize,
-    /// The last, partial panel, if it is stored separately. Its rows are contiguous.
+    /// The last, partial panel, if it is stored separately. Its rows are contiguous, and all elements are f32.
     pub(crate) tail: Option<&'a [f32]>,
 }
 
@@ -107,13 +113,20 @@ impl<'a> RhsBlock<'a> {
     /// The panels that hold the columns from `col`, the first of a panel, on, without the rows before row `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
         let nr = tile::panel_cols(b.vector_isa());
-        let elements = &b.elements()[col * b.rows() + k * nr..];
+        let elements = b.elements().from(col * b.rows() + k * nr, col);
         RhsBlock { elements, step: nr, panel: b.rows() * nr, tail: None }
     }
 
     /// Whether `panels` panels of `rows` rows of `nr` elements are in bounds.
     fn in_bounds(&self, panels: usize, rows: usize, nr: usize) -> bool {
         let own = panels - usize::from(self.tail.is_some());
+        let scales = self.elements.scales();
+        let is_narrow = !self.elements.is_f32();
+        if is_narrow && (self.step != nr || self.tail.is_some())
+            || !scales.is_empty() && scales.len() < own.saturating_mul(nr)
+        {
+            return false;
+        }
         let end =
             last_offset(own, self.panel).saturating_add(last_offset(rows, self.step)).saturating_add(nr);
         rows == 0
@@ -142,6 +155,13 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    /// Whether tiles widen the elements of B in registers. Otherwise each panel is widened once for all of its tiles,
+    /// which costs about as much as a tile of two rows: it pays if there are more than a few.
+    fn widens_in_registers(&self, a: &LhsBlock<'_>) -> bool {
+        let is_packed = matches!(a, LhsBlock::Packed { .. });
+        !self.b.elements.is_f32() && !is_packed && self.rows.len() <= TILES_THAT_WIDEN * self.height
+    }
+
     /// Computes the tiles of the block from its rows of A. C has the rows and columns of the block and no others.
     ///
     /// # Panics
@@ -159,71 +179,125 @@ impl Sweep<'_> {
         let joined = panels - usize::from(self.b.tail.is_some());
         let c_raw = RawC { first: c.as_mut_ptr(), rs: c.row_stride(), cs: c.col_stride() };
         let panel_activation = panel_activation(self.epilogue, &c_raw);
-        let mut p = 0;
-        while p < panels {
-            let wide = if p + at_once <= joined { at_once } else { 1 };
-            let j = p * nr;
-            let n = (wide * nr).min(self.cols.len() - j);
-            let (base, step) = match self.b.tail {
-                Some(tail) if p == joined => (tail.as_ptr(), nr),
-                _ => (self.b.elements.as_ptr().wrapping_add(p * self.b.panel), self.b.step),
-            };
-            let mut ahead = self.prefetch_range(&a, p, wide, joined);
-            let mut i = 0;
-            while i < self.rows.len() {
-                let left = a.uniform_rows(i, self.rows.len() - i);
-                let h = self.height.min(left);
-                // Tiles below each other are one call, since a call costs as much as several steps of a tile. If the
-                // rows of C are not contiguous, tiles are computed and stored one at a time.
-                let count = if c_raw.cs == 1 || n == 1 { left / h } else { 1 };
-                let mut args = Args {
-                    a: a.tile_rows(i, h),
-                    k: self.k,
-                    b: base,
-                    b_step: step,
-                    b_panel: self.b.panel,
-                    c: std::ptr::null_mut(),
-                    c_step: 0,
-                    n,
-                    accumulate: self.accumulate,
-                    finish: None,
-                    ahead: ahead.clone(),
-                };
-                // A last tile of fewer rows may cover another number of panels at once.
-                if wide == 1 || tile::panels_at_once(vectors, h) == wide {
-                    // SAFETY: `check` found every element of the block to be in bounds, and this tile is part of it.
-                    unsafe { self.run_tiles((h, count), wide, &mut args, c_raw, (i, j)) };
-                } else {
-                    for q in 0..wide {
-                        args.b = base.wrapping_add(q * self.b.panel);
-                        args.n = nr.min(n - q * nr);
-                        // SAFETY: as above.
-                        unsafe { self.run_tiles((h, count), 1, &mut args, c_raw, (i, j + q * nr)) };
-                    }
+        let rows_of_b = self.k * a.tap_count();
+        let widened_len = match self.b.elements.is_f32() || self.widens_in_registers(&a) {
+            true => 0,
+            false => at_once * nr * rows_of_b,
+        };
+        scratch::with_buffer(widened_len, |widened| {
+            let mut p = 0;
+            while p < panels {
+                let wide = if p + at_once <= joined { at_once } else { 1 };
+                let j = p * nr;
+                let n = (wide * nr).min(self.cols.len() - j);
+                let panels = self.provide_panels(p, wide, joined, rows_of_b, widened);
+                self.run_panels(&a, panels, (p, wide, n), joined, c_raw);
+                if let (true, Some(function)) = (self.last, panel_activation) {
+                    math::activate_rows(self.isa, function, c.block(0..self.rows.len(), j..j + n));
                 }
-                ahead.start = ahead
-                    .start
-                    .wrapping_add(count * self.k * a.tap_count() * PREFETCHED_PER_STEP)
-                    .min(ahead.end);
-                i += h * count;
+                p += wide;
             }
-            if let (true, Some(function)) = (self.last, panel_activation) {
-                math::activate_rows(self.isa, function, c.block(0..self.rows.len(), j..j + n));
+        });
+    }
+
+    /// The `wide` panels from the `p`th on, widened to `widened` unless that is empty.
+    fn provide_panels(
+        &self,
+        p: usize,
+        wide: usize,
+        joined: usize,
+        rows_of_b: usize,
+        widened: &mut [f32],
+    ) -> Panels {
+        let nr = tile::panel_cols(self.isa);
+        let b = &self.b;
+        let f32s = |first: &[f32], step, panel| Panels {
+            first: first.as_ptr().cast(),
+            step,
+            panel,
+            scales: std::ptr::null(),
+            ty: WeightType::F32,
+        };
+        if let Some(tail) = b.tail.filter(|_| p == joined) {
+            return f32s(tail, nr, b.panel);
+        }
+        if widened.is_empty() {
+            let scales = b.elements.scales().get(p * nr..).unwrap_or_default();
+            let first = b.elements.as_ptr().wrapping_add(p * b.panel * b.elements.size());
+            let ty = b.elements.weight_type();
+            return Panels { first, step: b.step, panel: b.panel, scales: scales.as_ptr(), ty };
+        }
+        let panel = rows_of_b * nr;
+        for (q, widened) in widened.chunks_exact_mut(panel).take(wide).enumerate() {
+            widen_rows(self.isa, b.elements.from((p + q) * b.panel, (p + q) * nr), rows_of_b, widened);
+        }
+        f32s(widened, nr, panel)
+    }
+
+    /// Computes the tiles of some panels, which cover `n` columns of C.
+    fn run_panels(
+        &self,
+        a: &LhsBlock<'_>,
+        b: Panels,
+        (p, wide, n): (usize, usize, usize),
+        joined: usize,
+        c: RawC,
+    ) {
+        let vectors = VectorIsa::from(self.isa);
+        let nr = tile::panel_cols(vectors);
+        let j = p * nr;
+        let mut ahead = self.prefetch_range(a, p, wide, joined);
+        let mut i = 0;
+        while i < self.rows.len() {
+            let left = a.uniform_rows(i, self.rows.len() - i);
+            let h = self.height.min(left);
+            // Tiles below each other are one call, since a call costs as much as several steps of a tile. If the
+            // rows of C are not contiguous, tiles are computed and stored one at a time.
+            let count = if c.cs == 1 || n == 1 { left / h } else { 1 };
+            let mut args = Args {
+                a: a.tile_rows(i, h),
+                k: self.k,
+                b: b.first,
+                scales: b.scales,
+                b_step: b.step,
+                b_panel: b.panel,
+                c: std::ptr::null_mut(),
+                c_step: 0,
+                n,
+                accumulate: self.accumulate,
+                finish: None,
+                ahead: ahead.clone(),
+            };
+            // A last tile of fewer rows may cover another number of panels at once.
+            if wide == 1 || tile::panels_at_once(vectors, h) == wide {
+                // SAFETY: `check` found every element of the block to be in bounds, and this tile is part of it.
+                unsafe { self.run_tiles((h, count), (wide, b.ty), &mut args, c, (i, j)) };
+            } else {
+                for q in 0..wide {
+                    args.b = b.first.wrapping_add(q * b.panel * b.ty.size());
+                    args.scales = b.scales.wrapping_add(q * nr);
+                    args.n = nr.min(n - q * nr);
+                    // SAFETY: as above.
+                    unsafe { self.run_tiles((h, count), (1, b.ty), &mut args, c, (i, j + q * nr)) };
+                }
             }
-            p += wide;
+            ahead.start =
+                ahead.start.wrapping_add(count * self.k * a.tap_count() * PREFETCHED_PER_STEP).min(ahead.end);
+            i += h * count;
         }
     }
 
     /// The panel after the `p`th, for prefetching: otherwise the first tile on a panel of weights would wait for
     /// memory at every step. Empty if there is no such panel, if it is not contiguous, or if no further tile runs
     /// before it is needed.
-    fn prefetch_range(&self, a: &LhsBlock<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
+    fn prefetch_range(&self, a: &LhsBlock<'_>, p: usize, wide: usize, joined: usize) -> Range<*const u8> {
         let nr = tile::panel_cols(self.isa);
         if wide > 1 || p + 1 >= joined || self.b.step != nr || self.rows.len() <= self.height {
             return std::ptr::null()..std::ptr::null();
         }
-        let start = self.b.elements.as_ptr().wrapping_add((p + 1) * self.b.panel);
-        start..start.wrapping_add(self.k * a.tap_count() * nr)
+        let size = self.b.elements.size();
+        let start = self.b.elements.as_ptr().wrapping_add((p + 1) * self.b.panel * size);
+        start..start.wrapping_add(self.k * a.tap_count() * nr * size)
     }
 
     /// Panics unless all elements that the tiles of the block read and write are in bounds.
@@ -254,7 +328,7 @@ impl Sweep<'_> {
     unsafe fn run_tiles(
         &self,
         (height, count): (usize, usize),
-        panels: usize,
+        (panels, ty): (usize, WeightType),
         args: &mut Args,
         c: RawC,
         (i, j): (usize, usize),
@@ -286,7 +360,7 @@ impl Sweep<'_> {
         if c.cs == 1 || n == 1 {
             (args.c, args.c_step) = (at, c.rs);
             // SAFETY: as the caller promises.
-            unsafe { tile::run(self.isa, height, count, panels, args) };
+            unsafe { tile::run(self.isa, height, count, panels, ty, args) };
         } else {
             let mut copy = [0.0f32; tile::MAX_TILE];
             let place = |r: usize, q: usize| at.wrapping_add(r * c.rs + q * c.cs);
@@ -300,7 +374,7 @@ impl Sweep<'_> {
             }
             (args.c, args.c_step) = (copy.as_mut_ptr(), n);
             // SAFETY: as the caller promises; `copy` holds any tile.
-            unsafe { tile::run(self.isa, height, count, panels, args) };
+            unsafe { tile::run(self.isa, height, count, panels, ty, args) };
             for q in 0..n {
                 for r in 0..rows {
                     // SAFETY: an element of the tile.
@@ -326,6 +400,19 @@ impl Sweep<'_> {
             }
         }
     }
+}
+
+/// Panels of B as tiles read them.
+#[derive(Clone, Copy)]
+struct Panels {
+    first: *const u8,
+    /// The number of elements from one row of a panel to the next.
+    step: usize,
+    /// The number of elements from one panel to the next.
+    panel: usize,
+    /// The scales of the columns; meaningless unless the type of the elements has scales.
+    scales: *const f32,
+    ty: WeightType,
 }
 
 /// The C of a block: address and strides.

@@ -347,18 +347,145 @@ fn packing_in_pieces_gives_the_same_panels() {
     let isa = Isa::default();
     for (k, n) in [(70, 33), (5, 100), (300, 1), (1, 1)] {
         let stored = random_values(k * n, 7);
-        for transposed in [false, true] {
+        let scales = vec![1.0 / 64.0; n];
+        for (transposed, storage) in [false, true].into_iter().flat_map(|t| storages(&scales).map(|s| (t, s)))
+        {
             let (rows, columns) = if transposed { (n, k) } else { (k, n) };
+            // Multiples of 1 / 64 below 2, which every type represents.
+            let stored: Vec<f32> = stored.iter().map(|x| (x * 63.0).round() / 64.0 + 0.0).collect();
             let plain = MatRef::new(&stored, rows, columns);
-            let packed = PackedB::new(isa, if transposed { plain.t() } else { plain }).unwrap();
+            let plain = if transposed { plain.t() } else { plain };
+            let packed = PackedB::stored_as(isa, storage, plain).unwrap();
             let mut read = 0;
-            let pieces =
-                PackedB::from_pieces::<pteron_tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
+            let pieces = PackedB::from_pieces::<pteron_tensor::Error>(
+                isa,
+                storage,
+                (k, n),
+                transposed,
+                200,
+                |part, pack| {
                     read += part.len();
                     pack(&stored[part.start * columns..part.end * columns]);
                     Ok(())
-                });
-            assert_eq!((packed.elements(), read), (pieces.unwrap().elements(), rows));
+                },
+            );
+            let pieces = pieces.unwrap();
+            assert_eq!(pieces.weight_type(), storage.weight_type());
+            assert_eq!(read, rows);
+            let [mut a, mut b] = [Vec::new(), Vec::new()];
+            packed.store(&mut a);
+            pieces.store(&mut b);
+            assert!(a == b, "{k} x {n}, {transposed}, {storage:?}");
         }
+    }
+}
+
+/// Every way to store weights.
+fn storages(scales: &[f32]) -> [WeightStorage<'_>; 4] {
+    [WeightStorage::F32, WeightStorage::F16, WeightStorage::Bf16, WeightStorage::Int8 { scales }]
+}
+
+/// `x` rounded to a value that `storage` represents, in a column.
+fn rounded(storage: WeightStorage<'_>, x: f32, column: usize) -> f32 {
+    match storage {
+        WeightStorage::F32 => x,
+        WeightStorage::F16 => half::f16::from_f32(x).to_f32(),
+        WeightStorage::Bf16 => half::bf16::from_f32(x).to_f32(),
+        WeightStorage::Int8 { scales } => {
+            (x / scales[column]).round().clamp(-127.0, 127.0) * scales[column] + 0.0
+        }
+    }
+}
+
+/// Compares a product by narrow weights with that by the same weights in f32: all bits, however the operands and the
+/// result are stored, and on several threads.
+fn check_narrow(isa: Isa, (m, n, k): (usize, usize, usize), forms: [Form; 2], threads: usize) {
+    let (a, b) = (TestMatrix::new(m, k, forms[0], 1), random_values(k * n, 2));
+    let scales: Vec<f32> = random_values(n, 3).iter().map(|x| x.abs() / 100.0 + 1e-3).collect();
+    let bias = random_values(n, 4);
+    for storage in storages(&scales) {
+        let b: Vec<f32> = b.iter().enumerate().map(|(i, &x)| rounded(storage, x, i % n.max(1))).collect();
+        let b = MatRef::new(&b, k, n);
+        let (wide, narrow) = (PackedB::new(isa, b).unwrap(), PackedB::stored_as(isa, storage, b).unwrap());
+        assert_eq!(narrow.weight_type(), storage.weight_type());
+        let mut stored = Vec::new();
+        narrow.store(&mut stored);
+        let mut reader = crate::compute::PackedWeightsReader::new(std::sync::Arc::new(Bytes(
+            pteron_tensor::AlignedBuffer::from_slice(&stored).unwrap(),
+        )));
+        let loaded = PackedB::from_packed(isa, storage, k, n, &mut reader).unwrap();
+        let epilogue = Epilogue { bias: Bias::PerCol(&bias), activation: Activation::Relu, ..Epilogue::NONE };
+        let results = [&wide, &narrow, &loaded].map(|packed| {
+            let mut c = TestMatrix::new(m, n, forms[1], 5);
+            let lhs = PackedA::new(isa, a.view()).unwrap();
+            let lhs = if let Form::Packed = forms[0] { Lhs::Packed(&lhs) } else { Lhs::Plain(a.view()) };
+            let (rs, cs) = c.strides;
+            let to = MatMut::strided(&mut c.data[1..], m, n, rs, cs);
+            gemm(&Pool::new(threads), isa, lhs, packed, to, &epilogue);
+            c.data.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        });
+        assert!(results[0] == results[1], "{m}x{n}x{k} {forms:?} {storage:?} {isa:?}");
+        assert!(results[0] == results[2], "{m}x{n}x{k} {forms:?} {storage:?} {isa:?}, loaded");
+    }
+}
+
+struct Bytes(pteron_tensor::AlignedBuffer);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[test]
+fn products_by_narrow_weights_are_those_by_the_same_weights_in_f32() {
+    let sizes = [0, 1, 2, 3, 5, 6, 7, 8, 13, 17, 30];
+    let shapes = sizes.iter().flat_map(|&m| [1, 7, 16, 70].map(|n| (m, n)));
+    for (isa, (m, n)) in Isa::available().flat_map(|isa| shapes.clone().map(move |shape| (isa, shape))) {
+        for k in if cfg!(miri) { vec![5] } else { vec![0, 1, 2, 7, 300] } {
+            check_narrow(isa, (m, n, k), [Form::RowMajor, Form::RowMajor], 1);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn products_by_narrow_weights_are_exact_in_every_form(
+        m in 1usize..40, n in 1usize..200, k in 1usize..600, a in 0usize..4, c in 0usize..3, threads in 1usize..4,
+    ) {
+        let forms = [Form::RowMajor, Form::ColMajor, Form::Spread, Form::Packed];
+        Isa::available().for_each(|isa| check_narrow(isa, (m, n, k), [forms[a], forms[c]], threads));
+    }
+}
+
+#[test]
+fn long_sums_of_narrow_weights_are_exact() {
+    if !cfg!(miri) {
+        check_narrow(Isa::default(), (9, 40, driver::MAX_F32_SUM + 100), [Form::RowMajor; 2], 1);
+    }
+}
+
+#[test]
+fn weights_that_a_type_does_not_represent_are_stored_as_f32() {
+    let scales = [0.5; 3];
+    for (storage, bad) in [
+        (WeightStorage::F16, 70_000.0),
+        (WeightStorage::F16, 1e-9),
+        (WeightStorage::F16, f32::INFINITY),
+        (WeightStorage::Bf16, 1.001),
+        (WeightStorage::Bf16, f32::NAN),
+        (WeightStorage::Int8 { scales: &scales }, 64.0),
+        (WeightStorage::Int8 { scales: &scales }, 0.25),
+        (WeightStorage::Int8 { scales: &scales }, -0.0),
+    ] {
+        let mut values = vec![1.0; 15];
+        let ty = |values: &[f32]| {
+            let b = MatRef::new(values, 5, 3);
+            PackedB::stored_as(Isa::default(), storage, b).unwrap().weight_type()
+        };
+        assert_eq!(ty(&values), storage.weight_type());
+        values[7] = bad;
+        assert_eq!(ty(&values), WeightType::F32, "{bad} as {storage:?}");
     }
 }

@@ -11,6 +11,9 @@ use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, VectorIsa, dispatch};
 use super::args::{Args, Finish, PANEL_VECTORS, PREFETCHED_PER_STEP, Rows};
 use super::array_tile::array_tile;
+use super::element::{Bf16, Element, F16, F32, Int8};
+use super::narrow::WeightType;
+use std::marker::PhantomData;
 
 /// At least the number of elements of the largest tile of any instruction set.
 pub(crate) const MAX_TILE: usize = 512;
@@ -42,34 +45,39 @@ pub(crate) fn panels_at_once(isa: impl Into<VectorIsa>, rows: usize) -> usize {
     }
 }
 
+/// Runs the tile of a shape, the elements of whose panels are of a type, out of a list of shapes.
+macro_rules! run_shape {
+    (
+        ($isa:expr, $args:expr, $count:expr, $shape:expr), $element:ty, $in_place:literal:
+        $(($mr:literal, $np:literal, $nv:literal)),*
+    ) => {
+        match $shape {
+            $(($mr, $np, $nv) => {
+                // SAFETY: as the caller promises.
+                let tile = unsafe { Tile::<$mr, $np, $nv, $in_place, $element>::new($args, $count) };
+                dispatch($isa, tile)
+            })*
+            _ => unreachable!("no tile of the shape {:?}", $shape),
+        }
+    };
+}
+
 /// Computes `count` tiles of `rows` rows by `panels` panels, one below the other.
 ///
 /// # Safety
-/// The promise of [`Args`] holds, with `rows * count` rows; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for
-/// rows in place) and `panels` is 1 or [`panels_at_once`].
-pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, args: &Args) {
-    // Few columns need only half a panel.
-    let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa) { 1 } else { PANEL_VECTORS };
-    macro_rules! shapes {
-        ($in_place:literal: $(($mr:literal, $np:literal, $nv:literal)),*) => {
-            match (rows, panels, vectors) {
-                // SAFETY: as the caller promises.
-                $(($mr, $np, $nv) => dispatch(isa, unsafe { Tile::<$mr, $np, $nv, $in_place>::new(args, count) }),)*
-                _ => unreachable!("no tile of {rows} rows by {panels} panels"),
-            }
-        };
-    }
-    match args.a {
-        Rows::Packed(..) => shapes!(false:
-            (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2),
-            (8, 1, 2), (9, 1, 2), (10, 1, 2), (11, 1, 2), (12, 1, 2), (13, 1, 2), (14, 1, 2),
-            (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1),
-            (8, 1, 1), (9, 1, 1), (10, 1, 1), (11, 1, 1), (12, 1, 1), (13, 1, 1), (14, 1, 1),
-            (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
-        Rows::Strided(..) | Rows::Table(..) | Rows::Taps { .. } => shapes!(true:
-            (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2), (8, 1, 2),
-            (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
-            (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
+/// The promise of [`Args`] holds, with `rows * count` rows and elements of B of type `ty`; `rows` is 1 to [`max_rows`]
+/// ([`max_rows_in_place`] for rows in place, as they are unless the elements are f32) and `panels` is 1 or
+/// [`panels_at_once`].
+pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, ty: WeightType, args: &Args) {
+    match ty {
+        // SAFETY: as the caller promises.
+        WeightType::F32 => unsafe { run_f32(isa, rows, count, panels, args) },
+        // SAFETY: as above.
+        WeightType::F16 => unsafe { run_narrow::<F16>(isa, rows, count, panels, args) },
+        // SAFETY: as above.
+        WeightType::Bf16 => unsafe { run_narrow::<Bf16>(isa, rows, count, panels, args) },
+        // SAFETY: as above.
+        WeightType::Int8 => unsafe { run_narrow::<Int8>(isa, rows, count, panels, args) },
     }
     if let Some(finish) = args.finish.filter(Finish::is_after_store) {
         // SAFETY: as the caller promises.
@@ -77,26 +85,62 @@ pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, arg
     }
 }
 
-/// Tiles of `MR` rows by `NP` panels, one below the other; only the first `NV` vectors of each panel are computed.
-struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> {
-    args: &'a Args,
-    count: usize,
-}
-
-impl<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>
-    Tile<'a, MR, NP, NV, IN_PLACE>
-{
-    /// # Safety
-    /// The promise of [`Args`] holds for `count * MR` rows and `NP` panels, no column is past the `NV`th vector of
-    /// the last panel, and `IN_PLACE` says whether the rows of A are in place.
-    #[inline(always)]
-    unsafe fn new(args: &'a Args, count: usize) -> Self {
-        Self { args, count }
+/// [`run`] for elements of f32.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn run_f32(isa: Isa, rows: usize, count: usize, panels: usize, args: &Args) {
+    // Few columns need only half a panel.
+    let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa) { 1 } else { PANEL_VECTORS };
+    let shape = (rows, panels, vectors);
+    match args.a {
+        Rows::Packed(..) => run_shape!((isa, args, count, shape), F32, false:
+            (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2),
+            (8, 1, 2), (9, 1, 2), (10, 1, 2), (11, 1, 2), (12, 1, 2), (13, 1, 2), (14, 1, 2),
+            (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1),
+            (8, 1, 1), (9, 1, 1), (10, 1, 1), (11, 1, 1), (12, 1, 1), (13, 1, 1), (14, 1, 1),
+            (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
+        Rows::Strided(..) | Rows::Table(..) | Rows::Taps { .. } => {
+            run_shape!((isa, args, count, shape), F32, true:
+                (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2), (8, 1, 2),
+                (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
+                (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2))
+        }
     }
 }
 
-impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
-    for Tile<'_, MR, NP, NV, IN_PLACE>
+/// [`run`] for elements that are narrower than f32.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn run_narrow<E: Element>(isa: Isa, rows: usize, count: usize, panels: usize, args: &Args) {
+    let shape = (rows, panels, PANEL_VECTORS);
+    run_shape!((isa, args, count, shape), E, true:
+        (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2), (8, 1, 2),
+        (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2));
+}
+
+/// Tiles of `MR` rows by `NP` panels, one below the other; only the first `NV` vectors of each panel are computed.
+struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool, E> {
+    args: &'a Args,
+    count: usize,
+    element: PhantomData<E>,
+}
+
+impl<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool, E: Element>
+    Tile<'a, MR, NP, NV, IN_PLACE, E>
+{
+    /// # Safety
+    /// The promise of [`Args`] holds for `count * MR` rows and `NP` panels, no column is past the `NV`th vector of
+    /// the last panel, the elements of B are of type `E`, and `IN_PLACE` says whether the rows of A are in place.
+    #[inline(always)]
+    unsafe fn new(args: &'a Args, count: usize) -> Self {
+        Self { args, count, element: PhantomData }
+    }
+}
+
+impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool, E: Element> Op
+    for Tile<'_, MR, NP, NV, IN_PLACE, E>
 {
     type Out = ();
 
@@ -111,9 +155,9 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
                 if const { MR > S::MAX_ROWS } {
                     unreachable!("no tile of this instruction set is so tall");
                 } else if const { S::IS_ARRAY } {
-                    array_tile::<S, MR, NP, IN_PLACE>(s, &args);
+                    array_tile::<S, MR, NP, IN_PLACE, E>(s, &args);
                 } else {
-                    vector_tile::<S, MR, NP, NV, IN_PLACE>(s, &args);
+                    vector_tile::<S, MR, NP, NV, IN_PLACE, E>(s, &args);
                 }
             }
             args.a.advance(MR);
@@ -152,7 +196,14 @@ macro_rules! each_vector {
 /// # Safety
 /// As [`Tile::new`].
 #[inline(always)]
-unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(
+unsafe fn vector_tile<
+    S: Simd,
+    const MR: usize,
+    const NP: usize,
+    const NV: usize,
+    const IN_PLACE: bool,
+    E: Element,
+>(
     s: S,
     args: &Args,
 ) {
@@ -164,9 +215,18 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
 
     let mut acc = [[[s.splat(0.0); NV]; NP]; MR];
 
-    let mut b = args.b;
+    let mut b: *const E::Stored = args.b.cast();
+    let mut scales = [[s.splat(1.0); NV]; NP];
+    if const { E::SCALED } {
+        repeat!(NP, [0 1 2 3], p => {
+            repeat!(NV, [0 1], v => {
+                // SAFETY: there is a scale for each column of the panels.
+                scales[p][v] = unsafe { s.load(args.scales.wrapping_add(p * panel + v * S::LANES)) };
+            });
+        });
+    }
     let (mut ahead, ahead_step) = match args.ahead.is_empty() {
-        true => (b, 0),
+        true => (args.b, 0),
         false => (args.ahead.start, PREFETCHED_PER_STEP),
     };
     for tap in 0..args.a.tap_count() {
@@ -200,7 +260,10 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 repeat!(NP, [0 1 2 3], p => {
                     repeat!(NV, [0 1], v => {
                         // SAFETY: B has k rows of NP panels.
-                        row[p][v] = unsafe { s.load(at.wrapping_add(p * args.b_panel + v * S::LANES)) };
+                        row[p][v] = unsafe { E::load(s, at.wrapping_add(p * args.b_panel + v * S::LANES)) };
+                        if const { E::SCALED } {
+                            row[p][v] = s.mul(row[p][v], scales[p][v]);
+                        }
                     });
                 });
                 row
@@ -310,7 +373,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
                 add_row!(bv, i, |b, sum| s.mul_add(x, b, sum));
             });
             b = b.wrapping_add(args.b_step);
-            s.prefetch(ahead);
+            s.prefetch(ahead.cast());
             ahead = ahead.wrapping_add(ahead_step);
             if !IN_PLACE {
                 a = a.wrapping_add(MR);

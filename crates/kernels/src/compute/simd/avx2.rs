@@ -2,7 +2,7 @@ use super::intrinsics::{intrinsics, memory_intrinsics};
 use super::{Op, Simd, VectorIsa};
 use std::arch::x86_64::*;
 
-/// AVX2 and FMA. Constructed only by [`enter`], whose caller promises that the machine has them.
+/// AVX2, FMA and F16C. Constructed only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
@@ -11,8 +11,8 @@ pub(super) const CONSTANTS: VectorIsa = VectorIsa::of::<Avx2>();
 /// Compiles `op` for AVX2 and runs it.
 ///
 /// # Safety
-/// The machine has AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+/// The machine has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
     op.run(Avx2(()))
 }
@@ -64,6 +64,11 @@ impl Simd for Avx2 {
         store_int(p: *mut i32, a: Self::I) -> () = _mm256_storeu_si256(p.cast(), a);
         load_bytes(p: *const u8) -> Self::F =
             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
+        load_f16(p: *const u16) -> Self::F = _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
+        load_bf16(p: *const u16) -> Self::F =
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))));
+        load_i8(p: *const i8) -> Self::F =
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
     }
 
     // Not a masked store, which takes AMD's processors some twenty cycles.

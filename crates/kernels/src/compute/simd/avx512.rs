@@ -62,6 +62,12 @@ impl Simd for Avx512 {
         store_int(p: *mut i32, a: Self::I) -> () = _mm512_storeu_si512(p.cast(), a);
         load_bytes(p: *const u8) -> Self::F =
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
+        load_f16(p: *const u16) -> Self::F = _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
+        load_bf16(p: *const u16) -> Self::F = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())),
+        ));
+        load_i8(p: *const i8) -> Self::F =
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
     }
 
     #[inline(always)]

@@ -22,6 +22,9 @@ mod tests;
 
 pub(crate) use select::dispatch;
 
+/// `2^112`. The bits of a finite float16 value, shifted to the place of an f32's, are the value divided by this.
+const F16_SCALE: f32 = f32::from_bits(0x7780_0000);
+
 /// The most lanes that a vector has.
 const MAX_LANES: usize = 16;
 
@@ -195,6 +198,21 @@ pub(crate) trait Simd: Copy {
     /// `LANES` bytes can be read at `p`.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "taps are summed in integers there"))]
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
+    /// Converts float16 values, all of which are finite, to f32.
+    ///
+    /// # Safety
+    /// `LANES` values can be read at `p`.
+    unsafe fn load_f16(self, p: *const u16) -> Self::F;
+    /// Converts bfloat16 values to f32.
+    ///
+    /// # Safety
+    /// `LANES` values can be read at `p`.
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F;
+    /// Converts signed bytes to f32.
+    ///
+    /// # Safety
+    /// `LANES` bytes can be read at `p`.
+    unsafe fn load_i8(self, p: *const i8) -> Self::F;
 
     /// Prefetches the cache line at `p` to the second-level cache; `p` need not be valid. Does nothing if the
     /// instruction set has no prefetch.

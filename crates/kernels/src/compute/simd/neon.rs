@@ -2,7 +2,7 @@
 //! results, but for the sign of zeros that are clamped.
 
 use super::intrinsics::{intrinsics, memory_intrinsics};
-use super::{Op, Rounding, Simd, VectorIsa};
+use super::{F16_SCALE, Op, Rounding, Simd, VectorIsa};
 use std::arch::aarch64::*;
 
 /// The AArch64 implementation of [`Simd`], with vectors of 128 bits.
@@ -176,6 +176,30 @@ impl Simd for Neon {
         unsafe {
             let bytes = vreinterpret_u8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
             vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
+        // SAFETY: every machine has NEON; the caller lets LANES values be read.
+        unsafe {
+            let bits = vmovl_u16(vld1_u16(p));
+            let magnitude = vreinterpretq_f32_u32(vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff))));
+            let magnitude = vmulq_f32(magnitude, vdupq_n_f32(F16_SCALE));
+            let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
+            vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(magnitude), sign))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
+        // SAFETY: every machine has NEON; the caller lets LANES values be read.
+        unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
+        // SAFETY: every machine has NEON; the caller lets LANES bytes be read, which is what this loads.
+        unsafe {
+            let bytes = vreinterpret_s8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
         }
     }
     #[inline(always)]

@@ -1,4 +1,4 @@
-use super::{Op, Simd, VectorIsa};
+use super::{F16_SCALE, Op, Simd, VectorIsa};
 use std::array::from_fn;
 
 /// The portable implementation of [`Simd`]: vectors are arrays, in plain Rust.
@@ -99,6 +99,27 @@ impl Simd for Portable {
     unsafe fn load_bytes(self, p: *const u8) -> Self::F {
         // SAFETY: the caller lets LANES bytes be read.
         let bytes = unsafe { p.cast::<[u8; LANES]>().read() };
+        from_fn(|i| f32::from(bytes[i]))
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller lets LANES values be read.
+        let bits = unsafe { p.cast::<[u16; LANES]>().read() }.map(u32::from);
+        from_fn(|i| {
+            let magnitude = f32::from_bits((bits[i] & 0x7fff) << 13) * F16_SCALE;
+            f32::from_bits(magnitude.to_bits() | (bits[i] & 0x8000) << 16)
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller lets LANES values be read.
+        let bits = unsafe { p.cast::<[u16; LANES]>().read() };
+        from_fn(|i| f32::from_bits(u32::from(bits[i]) << 16))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
+        // SAFETY: the caller lets LANES bytes be read.
+        let bytes = unsafe { p.cast::<[i8; LANES]>().read() };
         from_fn(|i| f32::from(bytes[i]))
     }
     #[inline(always)]

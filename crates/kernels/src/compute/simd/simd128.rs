@@ -1,7 +1,7 @@
 //! The baseline on WebAssembly with 128-bit vectors: as many lanes as the portable implementation, and bit-identical
 //! results. A WebAssembly module is compiled for one instruction set, so there is nothing to detect at run time.
 
-use super::{Op, Simd, VectorIsa};
+use super::{F16_SCALE, Op, Simd, VectorIsa};
 use std::arch::wasm32::*;
 
 /// The WebAssembly implementation of [`Simd`], with vectors of 128 bits.
@@ -186,6 +186,25 @@ impl Simd for Simd128 {
         // SAFETY: the caller lets LANES bytes be read, which is what this loads.
         let bytes = unsafe { v128_load32_zero(p.cast()) };
         f32x4_convert_i32x4(u32x4_extend_low_u16x8(u16x8_extend_low_u8x16(bytes)))
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> v128 {
+        // SAFETY: the caller lets LANES values be read; no alignment is needed.
+        let bits = unsafe { u32x4_load_extend_u16x4(p) };
+        let magnitude = u32x4_shl(v128_and(bits, u32x4_splat(0x7fff)), 13);
+        let sign = u32x4_shl(v128_and(bits, u32x4_splat(0x8000)), 16);
+        v128_or(f32x4_mul(magnitude, f32x4_splat(F16_SCALE)), sign)
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> v128 {
+        // SAFETY: the caller lets LANES values be read; no alignment is needed.
+        u32x4_shl(unsafe { u32x4_load_extend_u16x4(p) }, 16)
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> v128 {
+        // SAFETY: the caller lets LANES bytes be read, which is what this loads.
+        let bytes = unsafe { v128_load32_zero(p.cast()) };
+        f32x4_convert_i32x4(i32x4_extend_low_i16x8(i16x8_extend_low_i8x16(bytes)))
     }
 }
 

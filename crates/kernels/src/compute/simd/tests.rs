@@ -175,3 +175,33 @@ impl Op for Parts {
 fn parts_of_vectors_are_loaded_and_stored() {
     Isa::available().for_each(|isa| dispatch(isa, Parts));
 }
+
+struct Widening;
+
+impl Op for Widening {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for first in (0..=u16::MAX).step_by(MAX_LANES) {
+            let values: [u16; MAX_LANES] = std::array::from_fn(|i| first + i as u16);
+            let bytes = values.map(|x| x as i8);
+            let f16 = values.map(half::f16::from_bits);
+            // SAFETY: arrays have as many elements as the longest vector.
+            unsafe {
+                if f16[0].is_finite() && f16[MAX_LANES - 1].is_finite() {
+                    assert_lanes(s, "load_f16", s.load_f16(values.as_ptr()), |i| f16[i].to_f32());
+                }
+                assert_lanes(s, "load_bf16", s.load_bf16(values.as_ptr()), |i| {
+                    half::bf16::from_bits(values[i]).to_f32()
+                });
+                assert_lanes(s, "load_i8", s.load_i8(bytes.as_ptr()), |i| f32::from(bytes[i]));
+            }
+        }
+    }
+}
+
+#[test]
+fn narrow_values_are_widened_exactly() {
+    Isa::available().for_each(|isa| dispatch(isa, Widening));
+}
