@@ -82,18 +82,35 @@ impl Simd for Simd128 {
     }
     #[inline(always)]
     unsafe fn load_first(self, p: *const f32, n: usize) -> v128 {
-        let mut lanes = [0.0f32; LANES];
-        for (i, lane) in lanes.iter_mut().enumerate().take(n) {
-            // SAFETY: only elements below n are read, as the caller allows.
-            *lane = unsafe { p.add(i).read() };
+        // SAFETY: only elements below n are read, as the caller allows; no alignment is needed.
+        unsafe {
+            if n >= LANES {
+                return v128_load(p.cast());
+            }
+            match n {
+                0 => f32x4_splat(0.0),
+                1 => v128_load32_zero(p.cast()),
+                2 => v128_load64_zero(p.cast()),
+                _ => v128_load32_lane::<2>(v128_load64_zero(p.cast()), p.add(2).cast()),
+            }
         }
-        f32x4(lanes[0], lanes[1], lanes[2], lanes[3])
     }
     #[inline(always)]
     unsafe fn store_first(self, p: *mut f32, n: usize, a: v128) {
-        for (i, x) in floats(a).into_iter().enumerate().take(n) {
-            // SAFETY: only elements below n are written, as the caller allows.
-            unsafe { p.add(i).write(x) }
+        // SAFETY: only elements below n are written, as the caller allows; no alignment is needed.
+        unsafe {
+            if n >= LANES {
+                return v128_store(p.cast(), a);
+            }
+            match n {
+                0 => {}
+                1 => v128_store32_lane::<0>(a, p.cast()),
+                2 => v128_store64_lane::<0>(a, p.cast()),
+                _ => {
+                    v128_store64_lane::<0>(a, p.cast());
+                    v128_store32_lane::<2>(a, p.add(2).cast());
+                }
+            }
         }
     }
     #[inline(always)]
@@ -206,15 +223,4 @@ impl Simd for Simd128 {
         let bytes = unsafe { v128_load32_zero(p.cast()) };
         f32x4_convert_i32x4(i32x4_extend_low_i16x8(i16x8_extend_low_i8x16(bytes)))
     }
-}
-
-/// The lanes of a vector.
-#[inline(always)]
-fn floats(a: v128) -> [f32; LANES] {
-    [
-        f32x4_extract_lane::<0>(a),
-        f32x4_extract_lane::<1>(a),
-        f32x4_extract_lane::<2>(a),
-        f32x4_extract_lane::<3>(a),
-    ]
 }
