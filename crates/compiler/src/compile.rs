@@ -412,6 +412,9 @@ fn lower_once(
         folded_norms: !options.delegation.is_empty() || is_static || options.weights.is_some(),
         channels_last: options.delegation.iter().any(|d| d.partitioner.prefers_channels_last()),
     };
+    if !options.delegation.is_empty() || options.quantize.is_some() || options.weights.is_some() {
+        weights::widen_constants(program);
+    }
     passes::run(program, split.as_ref().unwrap_or(table), preferences, &mut |pass, program| {
         watch(&name, pass, program)
     })?;

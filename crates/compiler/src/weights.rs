@@ -11,7 +11,9 @@
 use crate::quantize::{
     Range, add_derived_constant, floats, push_node, quantize_symmetric, range_args, static_spec,
 };
-use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
+use pteron_exported::{
+    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
+};
 use pteron_tensor::{ScalarType, bf16, f16};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -130,6 +132,60 @@ pub(crate) fn run(program: &mut ExportedProgram, ty: WeightType) -> Outcome {
         }
     }
     outcome
+}
+
+/// Whether a node converts a constant in half precision, large enough to be stored so, to float32.
+pub(crate) fn is_widened(program: &ExportedProgram, node: &ExportedNode) -> bool {
+    let half = node.arg("self").and_then(Argument::var).filter(|_| *node.target == *CONVERT);
+    let Some((half, out)) = half.zip(node.outputs.first()) else { return false };
+    let dtype = |var: VarId| program.spec(var).map(|spec| spec.dtype);
+    let sizes = program.spec(half).and_then(TensorSpec::known_sizes);
+    let is_large =
+        sizes.is_some_and(|sizes| sizes.len() > 1 && sizes.iter().product::<i64>() >= MIN_ELEMENTS as i64);
+    is_large
+        && matches!(dtype(half), Some(ScalarType::Half | ScalarType::BFloat16))
+        && dtype(*out) == Some(ScalarType::Float)
+        && program.constants.contains_key(&half)
+        && !program.is_mutated(half)
+}
+
+/// Replaces the nodes of the outermost graph that convert constants in half precision to float32 by float32 constants:
+/// backends, the quantizer and [`run`] take layers whose weights are constants.
+pub(crate) fn widen_constants(program: &mut ExportedProgram) {
+    let old = std::mem::take(&mut program.graph.nodes);
+    let mut nodes = Vec::with_capacity(old.len());
+    for node in old {
+        if !(is_widened(program, &node) && widen_constant(program, &node).is_some()) {
+            nodes.push(node);
+        }
+    }
+    program.graph.nodes = nodes;
+}
+
+/// Makes the result of a node that converts a constant a constant.
+fn widen_constant(program: &mut ExportedProgram, node: &ExportedNode) -> Option<()> {
+    let (half, out) = (node.arg("self")?.var()?, *node.outputs.first()?);
+    let is_half = program.spec(half)?.dtype == ScalarType::Half;
+    if !program.spec(out)?.dim_order.is_contiguous() {
+        return None;
+    }
+    let data = program.row_major_bytes(half)?;
+    let halves = data.bytes().as_chunks::<2>().0;
+    program.budget.charge("weights in float32", 4 * halves.len()).ok()?;
+    let float = |bytes: &[u8; 2]| match is_half {
+        true => f16::from_le_bytes(*bytes).to_f32(),
+        false => bf16::from_le_bytes(*bytes).to_f32(),
+    };
+    let bytes: Vec<u8> = halves.iter().flat_map(|bytes| float(bytes).to_le_bytes()).collect();
+    let name = program.constants.get(&half)?.name.clone();
+    let stored = name.as_deref().and_then(|name| name.rsplit_once('.'));
+    let name = match stored {
+        Some((before, "f16" | "bf16")) => Some(Arc::from(before)),
+        _ => name,
+    };
+    let range = 0..bytes.len();
+    program.constants.insert(out, ConstantTensor { name, bytes: Arc::new(bytes), range });
+    Some(())
 }
 
 fn weight_name(program: &ExportedProgram, var: VarId) -> String {

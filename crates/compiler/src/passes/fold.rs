@@ -1,9 +1,9 @@
 //! Constant folding: runs the kernels of the table on constants.
 
 use super::folded::{FoldedCall, SCRATCH_BYTES, fold_call, tensor_meta};
-use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
+use crate::{Result, weights};
 use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
 use pteron_operator::{Generator, KernelContext, Results, Scratch};
 use pteron_pool::Pool;
@@ -64,8 +64,8 @@ impl Folder<'_> {
             }
             return view;
         }
-        // Weights stay quantized, since dequantized they are larger.
-        if node.target.starts_with("quantized_decomposed.dequantize") {
+        // Weights stay quantized or in half precision, since they are larger in float32.
+        if node.target.starts_with("quantized_decomposed.dequantize") || weights::is_widened(program, node) {
             return Outcome::Kept;
         }
         let Some(metas) = node.outputs.iter().map(|&v| tensor_meta(program, v)).collect::<Option<Vec<_>>>()
