@@ -117,15 +117,21 @@ impl Buffer {
     /// Changes the bytes. Memory that a [`Bytes`] refers to, or that lies in the program's file, is copied first.
     pub(crate) fn write(&self, frame: &Frame<'_>, change: impl FnOnce(&mut [u8])) -> Result<(), Fault> {
         let mut memory = self.lock();
-        if !matches!(Arc::get_mut(&mut memory), Some(Memory::Own { .. })) {
-            let (mut bytes, _charge) = reserve(frame, memory.len() as u64)?;
-            bytes.extend_from_slice(&memory);
-            *memory = Arc::new(Memory::Own { bytes, _charge });
-        }
-        if let Some(Memory::Own { bytes, .. }) = Arc::get_mut(&mut memory) {
-            change(&mut bytes[self.offset..][..self.len]);
-        }
+        change(&mut own_bytes(frame, &mut memory)?[self.offset..][..self.len]);
         Ok(())
+    }
+}
+
+/// The bytes of memory that nothing else refers to; other memory is copied first.
+fn own_bytes<'m>(frame: &Frame<'_>, memory: &'m mut Arc<Memory>) -> Result<&'m mut [u8], Fault> {
+    if !matches!(Arc::get_mut(memory), Some(Memory::Own { .. })) {
+        let (mut bytes, _charge) = reserve(frame, memory.len() as u64)?;
+        bytes.extend_from_slice(memory);
+        *memory = Arc::new(Memory::Own { bytes, _charge });
+    }
+    match Arc::get_mut(memory) {
+        Some(Memory::Own { bytes, .. }) => Ok(bytes),
+        _ => unreachable!("memory that was just made is shared by nobody"),
     }
 }
 

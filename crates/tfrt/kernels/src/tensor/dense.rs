@@ -22,8 +22,12 @@ pub(crate) struct Dense {
 impl Dense {
     /// A tensor of zeros.
     pub(crate) fn zeros<T: Element>(frame: &Frame<'_>, shape: TensorShape) -> Result<Self, Fault> {
-        let bytes = shape.element_count().saturating_mul(T::SIZE as u64);
-        Ok(Self { dtype: T::DTYPE, buffer: Buffer::new(frame, bytes)?, shape })
+        Self::zeros_of(frame, T::DTYPE, T::SIZE, shape)
+    }
+
+    fn zeros_of(frame: &Frame<'_>, dtype: DType, size: usize, shape: TensorShape) -> Result<Self, Fault> {
+        let bytes = shape.element_count().saturating_mul(size as u64);
+        Ok(Self { dtype, buffer: Buffer::new(frame, bytes)?, shape })
     }
 
     /// A tensor of these elements, in row-major order; their number must be the shape's.
@@ -32,15 +36,27 @@ impl Dense {
         shape: TensorShape,
         elements: impl IntoIterator<Item = T>,
     ) -> Result<Self, Fault> {
-        let tensor = Self::zeros::<T>(frame, shape)?;
-        let (mut elements, mut count) = (elements.into_iter(), 0);
-        tensor.buffer.write(frame, |bytes| {
+        let mut elements = elements.into_iter();
+        Self::from_bytes_by(frame, T::DTYPE, T::SIZE, shape, &mut |bytes| {
             let places = bytes.chunks_exact_mut(T::SIZE);
             // `zip` asks for the place first, so that no element is taken for which there is no place.
-            count = places.zip(elements.by_ref()).map(|(place, element)| element.write(place)).count() as u64;
-        })?;
-        let left = elements.count() as u64;
-        if (count, left) != (tensor.shape.element_count(), 0) {
+            let count = places.zip(elements.by_ref()).map(|(place, element)| element.write(place)).count();
+            [count, elements.by_ref().count()]
+        })
+    }
+
+    /// A tensor of elements of `size` bytes that `write` writes; it returns how many it wrote, and how many are left.
+    fn from_bytes_by(
+        frame: &Frame<'_>,
+        dtype: DType,
+        size: usize,
+        shape: TensorShape,
+        write: &mut dyn FnMut(&mut [u8]) -> [usize; 2],
+    ) -> Result<Self, Fault> {
+        let tensor = Self::zeros_of(frame, dtype, size, shape)?;
+        let [mut count, mut left] = [0; 2];
+        tensor.buffer.write(frame, |bytes| [count, left] = write(bytes))?;
+        if (count as u64, left) != (tensor.shape.element_count(), 0) {
             let (count, shape) = (count + left, tensor.shape);
             return Err(Fault::invalid(format!("{count} elements for a tensor of shape {shape}")));
         }
@@ -55,12 +71,15 @@ impl Dense {
     }
 
     fn check_dtype<T: Element>(&self) -> Result<(), Fault> {
-        if self.dtype == T::DTYPE
-            && self.buffer.len() as u64 == self.shape.element_count().saturating_mul(T::SIZE as u64)
-        {
+        self.check_dtype_of(T::DTYPE, T::SIZE)
+    }
+
+    fn check_dtype_of(&self, dtype: DType, size: usize) -> Result<(), Fault> {
+        let expected = self.shape.element_count().saturating_mul(size as u64);
+        if self.dtype == dtype && self.buffer.len() as u64 == expected {
             return Ok(());
         }
-        let (actual, expected) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
+        let (actual, expected) = (dtype_name(self.dtype), dtype_name(dtype));
         Err(Fault::invalid(format!("a tensor of {actual}, expected {expected}")))
     }
 
