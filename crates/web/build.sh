@@ -6,7 +6,8 @@
 # Debian packages.
 #
 # The module for several threads (`pteron.threads.wasm`) is built, too, if the compiler has the standard library for
-# wasm32-wasip1-threads (`rustup target add wasm32-wasip1-threads`): `build.sh --check-threads` checks that.
+# wasm32-wasip1-threads (`rustup target add wasm32-wasip1-threads`): `build.sh --check-threads` checks that, and
+# `build.sh --one-thread` leaves it out.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -38,6 +39,7 @@ fi
 
 # The start-up object of a library under WASI: only rustup's standard library includes it.
 reactor="$("$RUSTC" --print target-libdir --target $threads 2>/dev/null || true)/self-contained/crt1-reactor.o"
+[ "${1:-}" != --one-thread ] || no_threads="as asked"
 [ -f "$reactor" ] || no_threads="$RUSTC has no standard library for $threads: run \`rustup target add $threads\`"
 [ "${1:-}" != --check-threads ] || { [ -z "${no_threads-}" ] && exit 0; lacks "$no_threads"; }
 
