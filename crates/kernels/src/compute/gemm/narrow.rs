@@ -1,7 +1,6 @@
 //! Weights that are packed in fewer bits than f32. Products widen them as they read them, so a product equals, bit for
 //! bit, that with the widened weights.
 
-use super::super::packed_weights::WeightBuffer;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -89,14 +88,15 @@ pub(crate) enum Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// The elements of packed weights of a type. Bytes of another length give no elements.
-    pub(super) fn of(ty: WeightType, data: &'a WeightBuffer, scales: &'a WeightBuffer) -> Self {
-        let halves = || bytemuck::try_cast_slice(data.bytes()).unwrap_or_default();
+    /// The elements of a type that are stored in `bytes`, with the scales of their columns. Bytes of another length, or that are
+    /// not aligned, give no elements.
+    pub(super) fn of(ty: WeightType, bytes: &'a [u8], scales: &'a [f32]) -> Self {
+        let halves = || bytemuck::try_cast_slice(bytes).unwrap_or_default();
         match ty {
-            WeightType::F32 => Self::F32(data.elements()),
+            WeightType::F32 => Self::F32(bytemuck::try_cast_slice(bytes).unwrap_or_default()),
             WeightType::F16 => Self::F16(halves()),
             WeightType::Bf16 => Self::Bf16(halves()),
-            WeightType::Int8 => Self::Int8(bytemuck::cast_slice(data.bytes()), scales.elements()),
+            WeightType::Int8 => Self::Int8(bytemuck::cast_slice(bytes), scales),
         }
     }
 

@@ -230,7 +230,7 @@ impl PackedB {
 
     /// The packed elements.
     pub(crate) fn elements(&self) -> Elements<'_> {
-        Elements::of(self.ty, &self.data, &self.scales)
+        Elements::of(self.ty, self.data.bytes(), self.scales.elements())
     }
 }
 
