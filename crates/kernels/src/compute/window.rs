@@ -223,11 +223,15 @@ impl Op for MaxPoolOfFloats<'_> {
             if out.len() < S::LANES {
                 return MaxPool::pool_window::<1>(line, x, taps, out);
             }
-            // Four vectors at a time, then one; the last may overlap the one before it.
+            // Four vectors at a time, then two, then one; the last may overlap the one before it.
             let mut channel = 0;
             while channel + 4 * S::LANES <= out.len() {
                 pool_vectors::<S, 4>(s, line, x, taps, channel, out);
                 channel += 4 * S::LANES;
+            }
+            if channel + 2 * S::LANES <= out.len() {
+                pool_vectors::<S, 2>(s, line, x, taps, channel, out);
+                channel += 2 * S::LANES;
             }
             while channel < out.len() {
                 pool_vectors::<S, 1>(s, line, x, taps, channel.min(out.len() - S::LANES), out);
