@@ -133,7 +133,7 @@ impl Conv {
     }
 
     /// Packs weights with dimensions in any order for `method`, or for the direct method if `method` does not support
-    /// the convolution or the weights are not finite. `storage` says how they are stored in the form of [rows](self), with
+    /// the convolution or the weights are not finite. `storage` says how they are stored in the form of rows, with
     /// the scale of each output channel if it has scales; other forms store them as f32, whatever it says. Fails if memory
     /// runs out.
     ///
