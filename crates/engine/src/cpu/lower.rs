@@ -5,7 +5,6 @@ mod uses;
 
 use self::pack::LoweredAhead;
 use self::uses::{Uses, overwrite_dead_inputs};
-
 use super::lowering::Lowered;
 use super::operations;
 use super::packs::Packs;

@@ -1,10 +1,10 @@
 //! Steps that run for a part of the batch at a time, so that the values between them stay in the caches.
 
 use super::placed::PlacedStep;
-use super::steps::Steps;
+use super::steps::{Steps, check_counts, check_input};
 use pteron_operator::{Error, Generator, KernelContext, Result, Scratch};
 use pteron_pool::Pool;
-use pteron_tensor::{AlignedBuffer, Shape, Tensor, TensorMeta, TensorView, TensorViewMut};
+use pteron_tensor::{AlignedBuffer, Tensor, TensorMeta, TensorView, TensorViewMut};
 use pteron_trace::{EventTracer, Place, Span, SpanKind, Tracer};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -121,11 +121,9 @@ impl Parts {
             let worker = locked(&self.workers[0]);
             (worker.steps.input_metas(), worker.steps.output_metas())
         };
-        if inputs.len() != reads.len() || outputs.len() != writes.len() {
-            return Err(Error::invalid("the numbers of inputs or outputs differ from the graph's"));
-        }
+        check_counts([inputs.len(), outputs.len()], [reads.len(), writes.len()])?;
         for (view, meta) in inputs.iter().zip(&reads) {
-            self.check_input(view.meta(), meta)?;
+            check_input(view.meta(), &self.whole(meta)?)?;
         }
         // Outputs of another layout are computed in the graph's, and converted at the end.
         let mut converted: SmallVec<[Option<(TensorMeta, AlignedBuffer)>; 2]> = SmallVec::new();
@@ -155,19 +153,10 @@ impl Parts {
 
     /// The meta of a tensor of all rows; `of` is that of a part.
     fn whole(&self, of: &TensorMeta) -> Result<TensorMeta> {
-        let mut whole = of.clone();
-        whole.reshape(&with_rows(of.sizes(), self.rows))?;
+        let (mut whole, mut sizes) = (of.clone(), *of.sizes());
+        sizes[0] = self.rows;
+        whole.reshape(&sizes)?;
         Ok(whole)
-    }
-
-    fn check_input(&self, given: &TensorMeta, of_part: &TensorMeta) -> Result<()> {
-        let sizes = with_rows(of_part.sizes(), self.rows);
-        let same = *given.sizes() == sizes && given.dtype() == of_part.dtype();
-        if same && given.dim_order().same_layout(of_part.dim_order(), &sizes) {
-            return Ok(());
-        }
-        let expected = self.whole(of_part)?;
-        Err(Error::invalid(format!("the input is {given}, and the graph was lowered for {expected}")))
     }
 
     /// Runs the parts in order on this thread, and reports their events.
@@ -277,12 +266,6 @@ impl Parts {
 /// Locks; a run that was interrupted leaves nothing that the next one reads.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn with_rows(sizes: &Shape, rows: usize) -> Shape {
-    let mut sizes = *sizes;
-    sizes[0] = rows;
-    sizes
 }
 
 /// Forwards the spans of all parts, and keeps the values of the parts until they are whole.

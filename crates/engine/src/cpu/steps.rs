@@ -65,19 +65,9 @@ impl Steps {
         inputs: &[TensorView<'_>],
         outputs: &mut [TensorViewMut<'_>],
     ) -> Result<()> {
-        if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
-            return Err(Error::invalid("the numbers of inputs or outputs differ from the graph's"));
-        }
-        for (input_view, &input) in inputs.iter().zip(&*self.inputs) {
-            let expected = &self.values[input].meta;
-            let (order, sizes) = (input_view.meta().dim_order(), expected.sizes());
-            let same = input_view.meta().sizes() == sizes && input_view.dtype() == expected.dtype();
-            if !same || !order.same_layout(expected.dim_order(), sizes) {
-                let input_view = input_view.meta();
-                return Err(Error::invalid(format!(
-                    "the input is {input_view}, and the graph was lowered for {expected}"
-                )));
-            }
+        check_counts([inputs.len(), outputs.len()], [self.inputs.len(), self.outputs.len()])?;
+        for (view, &input) in inputs.iter().zip(&*self.inputs) {
+            check_input(view.meta(), &self.values[input].meta)?;
         }
         let mut direct: SmallVec<[Option<TensorViewMut<'_>>; 2]> = SmallVec::new();
         for (&v, out) in self.outputs.iter().zip(&mut *outputs) {
@@ -102,5 +92,25 @@ impl Steps {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks the numbers of inputs and outputs.
+pub(crate) fn check_counts(given: [usize; 2], expected: [usize; 2]) -> Result<()> {
+    match given == expected {
+        true => Ok(()),
+        false => Err(Error::invalid("the numbers of inputs or outputs differ from the graph's")),
+    }
+}
+
+/// Checks the element type, sizes and layout of an input.
+pub(crate) fn check_input(given: &TensorMeta, expected: &TensorMeta) -> Result<()> {
+    let sizes = expected.sizes();
+    let same = given.sizes() == sizes && given.dtype() == expected.dtype();
+    match same && given.dim_order().same_layout(expected.dim_order(), sizes) {
+        true => Ok(()),
+        false => {
+            Err(Error::invalid(format!("the input is {given}, and the graph was lowered for {expected}")))
+        }
     }
 }

@@ -46,8 +46,7 @@ impl Operation for Cast {
         if i < inputs { LayoutReq::Any } else { LayoutReq::SameAsInput0 }
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         true
     }
 

@@ -36,8 +36,7 @@ impl Operation for ChannelShuffle {
         if i == 0 { LayoutReq::AnyImage } else { LayoutReq::SameAsInput0 }
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         true
     }
 

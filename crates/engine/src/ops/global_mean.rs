@@ -18,8 +18,7 @@ impl Operation for GlobalMean {
         if i == 0 { LayoutReq::AnyImage } else { LayoutReq::RowMajor }
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         true
     }
 

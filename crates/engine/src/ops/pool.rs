@@ -31,8 +31,7 @@ impl Operation for Pool {
         LayoutReq::Image(Layout::ChannelsLast)
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         true
     }
 

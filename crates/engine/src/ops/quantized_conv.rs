@@ -48,8 +48,7 @@ impl Operation for QuantizedConvolution {
         if i == 0 || i >= inputs { LayoutReq::Image(Layout::ChannelsLast) } else { LayoutReq::RowMajor }
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         matches!(self.input, QuantizedInput::Quantized(_))
     }
 

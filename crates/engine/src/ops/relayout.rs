@@ -20,8 +20,7 @@ impl Operation for Reshape {
         if i < inputs { LayoutReq::Any } else { LayoutReq::ReshapeOfInput0 }
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         true
     }
 
@@ -63,8 +62,7 @@ impl Operation for Permute {
         LayoutReq::Any
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         self.dims.first() == Some(&0)
     }
 
@@ -91,8 +89,7 @@ impl Operation for Relayout {
         LayoutReq::Any
     }
 
-    fn keeps_rows_apart(&self, operands: &Operands<'_>) -> bool {
-        let _ = operands;
+    fn keeps_rows_apart(&self, _: &Operands<'_>) -> bool {
         true
     }
 
