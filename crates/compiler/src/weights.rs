@@ -9,7 +9,8 @@
 //! its parts were delegated; payloads of backends keep float32.
 
 use crate::quantize::{
-    Range, add_derived_constant, floats, push_node, quantize_symmetric, range_args, static_spec,
+    Range, add_derived_constant, floats, push_node, quantize_symmetric, quantized_embedding_args, range_args,
+    static_spec,
 };
 use pteron_exported::{
     Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
@@ -422,15 +423,7 @@ fn convert_embedding(
     let (indices, out) = (node.arg("indices")?.clone(), *node.outputs.first()?);
     if let Some((scales, _)) = table.scales {
         node.target = "quantized_decomposed.embedding_byte.default".into();
-        let args = [
-            ("weight", Argument::Var(table.values)),
-            ("weight_scales", Argument::Var(scales)),
-            ("weight_zero_points", Argument::None),
-            ("weight_quant_min", Argument::Int(Range::EIGHT_BITS.low.into())),
-            ("weight_quant_max", Argument::Int(Range::EIGHT_BITS.high.into())),
-            ("indices", indices),
-        ];
-        node.args = args.into_iter().map(|(name, arg)| (name.into(), arg)).collect();
+        node.args = quantized_embedding_args(table.values, scales, indices);
         return None;
     }
     let dtype = program.spec(table.values)?.dtype;

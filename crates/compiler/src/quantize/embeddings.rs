@@ -5,6 +5,7 @@ use super::{KEPT, Outcome, add_derived_constant, float_node, floats, static_spec
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// A quantized embedding table: its rows, their scales, and the relative error of the quantization.
 type Table = (VarId, VarId, f64);
@@ -32,6 +33,23 @@ pub(super) fn run(program: &mut ExportedProgram, outcome: &mut Outcome, keep: &H
     program.graph.nodes = nodes;
 }
 
+/// The arguments of `quantized_decomposed.embedding_byte` for an int8 table with a scale for each row.
+pub(crate) fn quantized_embedding_args(
+    rows: VarId,
+    scales: VarId,
+    indices: Argument,
+) -> Vec<(Arc<str>, Argument)> {
+    let args = [
+        ("weight", Argument::Var(rows)),
+        ("weight_scales", Argument::Var(scales)),
+        ("weight_zero_points", Argument::None),
+        ("weight_quant_min", Argument::Int(Range::EIGHT_BITS.low.into())),
+        ("weight_quant_max", Argument::Int(Range::EIGHT_BITS.high.into())),
+        ("indices", indices),
+    ];
+    args.into_iter().map(|(name, arg)| (name.into(), arg)).collect()
+}
+
 /// Replaces an embedding's arguments by those for its quantized table. Returns the table's error.
 fn quantize_embedding(
     program: &mut ExportedProgram,
@@ -47,15 +65,7 @@ fn quantize_embedding(
             *tables.entry(weight).or_insert(table)
         }
     };
-    let args = [
-        ("weight", Argument::Var(rows)),
-        ("weight_scales", Argument::Var(scales)),
-        ("weight_zero_points", Argument::None),
-        ("weight_quant_min", Argument::Int(Range::EIGHT_BITS.low.into())),
-        ("weight_quant_max", Argument::Int(Range::EIGHT_BITS.high.into())),
-        ("indices", indices),
-    ];
-    node.args = args.into_iter().map(|(name, arg)| (name.into(), arg)).collect();
+    node.args = quantized_embedding_args(rows, scales, indices);
     Some(error)
 }
 

@@ -28,6 +28,7 @@ mod shape;
 mod values;
 
 pub use channels::Channels;
+pub(crate) use embeddings::quantized_embedding_args;
 pub use histogram::Histogram;
 pub use layers::RoundedWeights;
 pub(crate) use layers::{Range, quantize_symmetric};
