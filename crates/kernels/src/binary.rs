@@ -91,13 +91,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         div_mode,
     )
-    .in_place(&["self", "other"]),
+    .in_place(&["self", "other"])
+    .means(|args| not_rounded(args).then(|| binary_meaning(Binary::Div))?),
     Operator::new(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         div_mode,
     )
-    .in_place(&["self"]),
+    .in_place(&["self"])
+    .means(|args| not_rounded(args).then(|| scalar_operand_meaning(args, Binary::Div))?),
     Operator::new(
         "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -259,6 +261,11 @@ fn meaning_if_alpha_is_one(args: &Args<'_>, meaning: Option<Meaning>) -> Option<
 fn scalar_operand_meaning(args: &Args<'_>, f: Binary) -> Option<Meaning> {
     let number = args.scalar("other").ok()?.to_f64() as f32;
     Some(Meaning::Elementwise(Expression::with_const(f, number)))
+}
+
+/// Whether a division has a `rounding_mode` that keeps its quotients as they are.
+fn not_rounded(args: &Args<'_>) -> bool {
+    args.is_none("rounding_mode")
 }
 
 fn pow_meaning(args: &Args<'_>) -> Option<Meaning> {
