@@ -204,15 +204,24 @@ pub(super) fn run(program: &mut ExportedProgram, statistics: &BTreeMap<String, C
     }
 }
 
-/// The weights of a node that reads a value, and the channel of each, by position; and the number of its results that
-/// have weights of their own.
+/// The weights of a node that reads a value: `[rows, columns, taps]`, of which either rows or columns are its results.
 struct Reader {
     weights: Vec<f32>,
-    channel: Box<dyn Fn(usize) -> usize>,
-    output: Box<dyn Fn(usize) -> usize>,
-    outputs: usize,
+    columns: usize,
+    taps: usize,
+    results: Results,
+    /// The channel of each index of the input, group by group.
+    channels: Vec<usize>,
     /// Whether the weights are quantized.
     is_layer: bool,
+}
+
+/// Which results a node's weights are for.
+enum Results {
+    /// Each row is for one, and reads the inputs of its group.
+    Rows { per_group: usize },
+    /// Each column is for one, and each row of one input.
+    Columns,
 }
 
 impl Reader {
@@ -221,62 +230,95 @@ impl Reader {
         let weights = floats(program, weight)?;
         let sizes: Vec<usize> = program.spec(weight)?.known_sizes()?.iter().map(|&n| n as usize).collect();
         if *node.target == *NORM {
-            let outputs = weights.len();
-            return Some(Self {
-                weights,
-                channel: Box::new(|i| i),
-                output: Box::new(|i| i),
-                outputs,
-                is_layer: false,
-            });
+            let channels = (0..weights.len()).collect();
+            let results = Results::Rows { per_group: 1 };
+            return Some(Self { weights, columns: 1, taps: 1, results, channels, is_layer: false });
         }
         let (_, axis) = weight_axis(program, node)?;
         let groups = match node.arg("groups") {
-            Some(Argument::Int(groups)) => usize::try_from(*groups).ok()?,
+            Some(Argument::Int(groups)) => usize::try_from(*groups).ok()?.max(1),
             _ => 1,
         };
-        let inner: usize = sizes.get(2..)?.iter().product::<usize>().max(1);
-        let (rows, columns) = (*sizes.first()?, *sizes.get(1)?);
-        let (channel, output): (Box<dyn Fn(usize) -> usize>, Box<dyn Fn(usize) -> usize>) = match axis {
-            // A linear layer or convolution: outputs, then the inputs of a group.
-            0 => {
-                let per_group = (rows / groups.max(1)).max(1);
-                let output = move |i: usize| i / inner / columns;
-                let of_input = move |i: usize| output(i) / per_group * columns + i / inner % columns;
-                let channel = move |i: usize| of_input(i) / channels.inner % channels.count;
-                (Box::new(channel), Box::new(output))
-            }
-            // A transposed convolution: inputs, then outputs.
-            _ => (Box::new(move |i| i / inner / columns), Box::new(move |i| i / inner % columns)),
+        let taps: usize = sizes.get(2..)?.iter().product::<usize>().max(1);
+        let (rows, columns) = (*sizes.first()?, (*sizes.get(1)?).max(1));
+        let (results, inputs) = match axis {
+            // A linear layer or convolution.
+            0 => (Results::Rows { per_group: rows.div_ceil(groups).max(1) }, columns * groups),
+            // A transposed convolution.
+            _ => (Results::Columns, rows),
         };
-        Some(Self {
-            weights,
-            channel,
-            output,
-            outputs: if axis == 0 { rows } else { columns },
-            is_layer: true,
-        })
+        let channels = (0..inputs).map(|i| i / channels.inner % channels.count).collect();
+        Some(Self { weights, columns, taps, results, channels, is_layer: true })
+    }
+
+    fn result_count(&self) -> usize {
+        match self.results {
+            Results::Rows { .. } => self.weights.len() / (self.columns * self.taps),
+            Results::Columns => self.columns,
+        }
+    }
+
+    /// The channel that the weight at a position is multiplied with.
+    fn channel(&self, i: usize) -> usize {
+        let (row, column) = (i / self.taps / self.columns, i / self.taps % self.columns);
+        match self.results {
+            Results::Rows { per_group } => self.channels[row / per_group * self.columns + column],
+            Results::Columns => self.channels[row],
+        }
+    }
+
+    /// Calls `f` with a result, a channel, and the weights with which the result reads the channel, for all weights.
+    fn for_each_pair(&self, mut f: impl FnMut(usize, usize, &[f32])) {
+        for (row, weights) in self.weights.chunks(self.columns * self.taps).enumerate() {
+            let columns = weights.chunks(self.taps).enumerate();
+            match self.results {
+                Results::Rows { per_group } => {
+                    let channels = &self.channels[row / per_group * self.columns..][..self.columns];
+                    columns.for_each(|(column, weights)| f(row, channels[column], weights));
+                }
+                Results::Columns => {
+                    columns.for_each(|(column, weights)| f(column, self.channels[row], weights))
+                }
+            }
+        }
+    }
+
+    /// The largest magnitude of the weights that read each of `count` channels, and the sum of their squares.
+    fn by_channel(&self, count: usize) -> Vec<(f64, f64)> {
+        let mut found = vec![(0f64, 0f64); count];
+        self.for_each_pair(|_, channel, weights| {
+            let (largest, squares) = &mut found[channel];
+            for weight in weights.iter().map(|&weight| f64::from(weight)) {
+                *largest = largest.max(weight.abs());
+                *squares += weight * weight;
+            }
+        });
+        found
     }
 
     /// The expected squared error of the results, relative to their expected square, if channels are scaled by
     /// `factors`: from rounding errors with mean square `noise` in the scaled input, and from rounding the weights.
-    /// `squares` are the mean squares of the input's channels.
-    fn error(&self, factors: &[f64], noise: f64, squares: &[f64]) -> f64 {
-        let mut largest = vec![0f64; self.outputs];
+    /// `of_weights` and `of_inputs` are the sums of the squares of each channel's weights, and the mean squares of the input's
+    /// channels.
+    fn error(&self, factors: &[f64], noise: f64, of_weights: &[f64], of_inputs: &[f64]) -> f64 {
         let (mut signal, mut error) = (0.0, 0.0);
-        for (i, &weight) in self.weights.iter().enumerate() {
-            let (c, weight) = ((self.channel)(i), f64::from(weight));
-            let scaled = weight * factors[c];
-            signal += weight * weight * squares[c];
-            error += scaled * scaled * noise;
-            let most = &mut largest[(self.output)(i)];
-            *most = most.max(scaled.abs());
+        for ((factor, of_weights), of_input) in factors.iter().zip(of_weights).zip(of_inputs) {
+            signal += of_weights * of_input;
+            error += of_weights * factor * factor * noise;
         }
         if self.is_layer {
-            for i in 0..self.weights.len() {
-                let (c, step) = ((self.channel)(i), largest[(self.output)(i)] / 127.0);
-                error += step * step / 12.0 * squares[c] / (factors[c] * factors[c]);
-            }
+            let mut largest = vec![0f64; self.result_count()];
+            self.for_each_pair(|result, channel, weights| {
+                let most = weights.iter().fold(0f32, |most, weight| most.max(weight.abs()));
+                largest[result] = largest[result].max(f64::from(most) * factors[channel]);
+            });
+            let divided =
+                of_inputs.iter().zip(factors).map(|(of_input, factor)| of_input / (factor * factor));
+            let divided: Vec<f64> = divided.collect();
+            self.for_each_pair(|result, channel, weights| {
+                let step = largest[result] / 127.0;
+                error += step * step / 12.0 * weights.len() as f64 * divided[channel];
+            });
         }
         if signal > 0.0 { error / signal } else { 0.0 }
     }
@@ -301,17 +343,13 @@ fn best_factors(
         return None;
     }
     let mut readers = Vec::new();
-    for &(index, x) in &domain.consumers {
-        let squares = of(x).or_else(|| observed.last().copied())?.mean_squares.clone();
-        let reader = Reader::from_node(program, &program.graph.nodes[index], channels[&x])?;
-        readers.push((reader, squares));
-    }
     let mut read = vec![0f64; count];
-    for (reader, _) in &readers {
-        for (i, weight) in reader.weights.iter().enumerate() {
-            let most = &mut read[(reader.channel)(i)];
-            *most = most.max(f64::from(weight.abs()));
-        }
+    for &(index, x) in &domain.consumers {
+        let of_inputs = of(x).or_else(|| observed.last().copied())?.mean_squares.clone();
+        let reader = Reader::from_node(program, &program.graph.nodes[index], channels[&x])?;
+        let (largest, of_weights): (Vec<f64>, Vec<f64>) = reader.by_channel(count).into_iter().unzip();
+        read.iter_mut().zip(largest).for_each(|(most, largest)| *most = most.max(largest));
+        readers.push((reader, of_weights, of_inputs));
     }
     let heaviest = read.iter().copied().fold(0.0, f64::max);
     let candidate = |(of_range, of_weights): (f64, f64)| -> Vec<f64> {
@@ -332,7 +370,10 @@ fn best_factors(
             ((high - low) / 255.0).powi(2) / 12.0
         };
         let noise: f64 = observed.iter().map(noise).sum();
-        readers.iter().map(|(reader, squares)| reader.error(factors, noise, squares)).sum()
+        readers
+            .iter()
+            .map(|(reader, of_weights, of_inputs)| reader.error(factors, noise, of_weights, of_inputs))
+            .sum()
     };
     let candidates = EXPONENTS.map(|exponents| {
         let factors = candidate(exponents);
@@ -376,7 +417,7 @@ fn multiply_input(program: &mut ExportedProgram, index: usize, channels: Channel
     let node = &program.graph.nodes[index];
     let is_norm = *node.target == *NORM;
     let Some(reader) = Reader::from_node(program, node, channels) else { return };
-    scale_argument(program, index, "weight", |i| factors[(reader.channel)(i)]);
+    scale_argument(program, index, "weight", |i| factors[reader.channel(i)]);
     if is_norm {
         scale_argument(program, index, "running_mean", |i| factors[i].recip());
     }
