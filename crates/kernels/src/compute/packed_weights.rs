@@ -12,7 +12,7 @@ use std::sync::Arc;
 const ALIGNMENT: usize = 64;
 
 /// Incremented whenever the packed layout of weights changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes owned elsewhere: a memory map of a file, say.
 pub type WeightBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;

@@ -5,6 +5,7 @@
 //! | form | layouts | patches |
 //! | --- | --- | --- |
 //! | depthwise | NCHW to NCHW, NHWC to NHWC | read directly |
+//! | few channels | NHWC to NHWC, at most 4 channels | read directly |
 //! | planes | NCHW to NCHW | im2col of a block at a time; none for 1x1 |
 //! | rows | any, and transposed | read in place where the input is NHWC, else im2col of a block at a time |
 //! | [Winograd](Method::Winograd) | NHWC to NHWC, 3 x 3 taps of stride 1 | tiles of 4 x 4 pixels are transformed, some at a time |
@@ -12,10 +13,12 @@
 //! No matrix of all patches is ever built. The taps of a pixel are summed in an order that depends on the form and
 //! the instruction set, never on the number of threads.
 
+mod by_line;
 mod chain;
 mod depthwise_first;
 mod depthwise_last;
 mod epilogue;
+mod few_channels;
 mod lines;
 mod params;
 mod patches;
@@ -39,6 +42,7 @@ use super::isa::Isa;
 use super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use depthwise_last::DepthwiseLast;
 use epilogue::TAIL_PART;
+use few_channels::FewChannels;
 use planes::PlanesConv;
 use problem::{Problem, Window};
 use pteron_pool::Pool;
@@ -64,6 +68,7 @@ enum Algorithm {
     Planes(PlanesConv),
     DepthwiseFirst(WeightBuffer),
     DepthwiseLast(DepthwiseLast),
+    FewChannels(FewChannels),
     Winograd(Winograd),
 }
 
@@ -95,6 +100,7 @@ enum AlgorithmKind {
     Planes,
     DepthwiseFirst,
     DepthwiseLast,
+    FewChannels,
     Winograd,
 }
 
@@ -109,6 +115,9 @@ fn algorithm_of(params: &ConvParams, method: Method, input: Layout, output: Layo
             if params.is_depthwise() && params.tap_count() <= depthwise_last::MAX_TAPS =>
         {
             AlgorithmKind::DepthwiseLast
+        }
+        (Layout::ChannelsLast, Layout::ChannelsLast) if few_channels::supports(params) => {
+            AlgorithmKind::FewChannels
         }
         (Layout::ChannelsFirst, Layout::ChannelsFirst)
             if params.is_depthwise() && depthwise_first::supports(params) =>
@@ -158,11 +167,12 @@ impl Conv {
         }
         let row_major = match kind {
             AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.row_major_copy()?,
-            AlgorithmKind::DepthwiseLast | AlgorithmKind::Rows | AlgorithmKind::Winograd => None,
+            _ => None,
         };
         let plain = row_major.as_deref().unwrap_or(weights.values);
         let algorithm = match kind {
             AlgorithmKind::DepthwiseLast => Algorithm::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
+            AlgorithmKind::FewChannels => Algorithm::FewChannels(FewChannels::new(&params, weights)?),
             AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(WeightBuffer::Owned(
                 AlignedBuffer::from_slice(bytemuck::cast_slice(plain))?,
             )),
@@ -194,6 +204,7 @@ impl Conv {
             AlgorithmKind::DepthwiseLast => {
                 Algorithm::DepthwiseLast(DepthwiseLast::from_packed(&params, from)?)
             }
+            AlgorithmKind::FewChannels => Algorithm::FewChannels(FewChannels::from_packed(&params, from)?),
             AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(from.take(params.weight_count())?),
             AlgorithmKind::Planes => Algorithm::Planes(PlanesConv::from_packed(isa, &params, from)?),
             AlgorithmKind::Rows => {
@@ -210,6 +221,7 @@ impl Conv {
             Algorithm::Planes(planes) => planes.store(out),
             Algorithm::DepthwiseFirst(weights) => weights.store(out),
             Algorithm::DepthwiseLast(depthwise) => depthwise.store(out),
+            Algorithm::FewChannels(few) => few.store(out),
             Algorithm::Winograd(winograd) => winograd.store(out),
         }
     }
@@ -226,6 +238,7 @@ impl Conv {
             Algorithm::Planes(planes) => planes.nbytes(),
             Algorithm::DepthwiseFirst(weights) => weights.nbytes(),
             Algorithm::DepthwiseLast(depthwise) => depthwise.nbytes(),
+            Algorithm::FewChannels(few) => few.nbytes(),
             Algorithm::Winograd(winograd) => winograd.nbytes(),
         }
     }
@@ -270,6 +283,7 @@ impl Conv {
                 depthwise_first::run(pool, problem, weights.elements(), out);
             }
             Algorithm::DepthwiseLast(algorithm) => algorithm.run(pool, problem, out),
+            Algorithm::FewChannels(algorithm) => algorithm.run(pool, problem, out),
             Algorithm::Winograd(algorithm) => algorithm.run(pool, problem, out),
         }
         if let Some(tail) = complete {
@@ -301,7 +315,10 @@ impl Conv {
             Algorithm::DepthwiseLast(algorithm) => {
                 algorithm.compute_lines(self.isa, &self.params, frame, from, lines, out, epilogue);
             }
-            Algorithm::Planes(_) | Algorithm::DepthwiseFirst(_) | Algorithm::Winograd(_) => {
+            Algorithm::Planes(_)
+            | Algorithm::DepthwiseFirst(_)
+            | Algorithm::FewChannels(_)
+            | Algorithm::Winograd(_) => {
                 panic!("{:?} cannot be a link of a chain", self.params)
             }
         }
@@ -311,7 +328,7 @@ impl Conv {
     fn computes_in_parts(&self) -> bool {
         match &self.algorithm {
             Algorithm::Rows(algorithm) => algorithm.computes_in_parts(&self.params),
-            Algorithm::DepthwiseLast(_) | Algorithm::Winograd(_) => true,
+            Algorithm::DepthwiseLast(_) | Algorithm::FewChannels(_) | Algorithm::Winograd(_) => true,
             Algorithm::Planes(_) | Algorithm::DepthwiseFirst(_) => false,
         }
     }

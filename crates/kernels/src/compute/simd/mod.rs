@@ -26,7 +26,7 @@ pub(crate) use select::dispatch;
 const F16_SCALE: f32 = f32::from_bits(0x7780_0000);
 
 /// The most lanes that a vector has.
-const MAX_LANES: usize = 16;
+pub(crate) const MAX_LANES: usize = 16;
 
 /// Vectors of f32 of an instruction set, and vectors of as many i32. A value of a type that implements this proves
 /// that the machine has the instruction set.

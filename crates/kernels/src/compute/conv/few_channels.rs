@@ -1,0 +1,252 @@
+//! Convolution of channels-last images with few channels, as the first of most networks: output channels are the lanes,
+//! and each element of the input is multiplied by the weights of all of them. The sums are so short that what a tile
+//! needs around them would take longer than they.
+
+use super::super::gemm::tile::repeat;
+use super::super::isa::Isa;
+use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
+use super::super::simd::{MAX_LANES, Op, Simd, dispatch};
+use super::by_line::{self, Finish, Line};
+use super::params::ConvParams;
+use super::problem::Problem;
+use super::weights::ConvWeights;
+use pteron_pool::Pool;
+use pteron_tensor::{AlignedBuffer, Result};
+
+/// The largest number of input channels, and of products of a sum.
+const MAX_CHANNELS: usize = 4;
+const MAX_SUM: usize = 256;
+
+/// Whether this algorithm computes channels-last images with these parameters.
+pub(super) fn supports(p: &ConvParams) -> bool {
+    let sum = p.tap_count().saturating_mul(p.in_channels);
+    // Pointwise convolutions can be links of chains.
+    let few = p.in_channels <= MAX_CHANNELS && p.tap_count() > 1;
+    p.groups == 1 && !p.transposed && few && (1..=MAX_SUM).contains(&sum)
+}
+
+/// Weights `[tap, in, out]`, each line padded to whole vectors.
+#[derive(Debug)]
+pub(super) struct FewChannels {
+    weights: WeightBuffer,
+}
+
+/// The number of elements of a line of weights.
+fn line_len(p: &ConvParams) -> usize {
+    p.out_channels.next_multiple_of(MAX_LANES)
+}
+
+fn stored_len(p: &ConvParams) -> usize {
+    p.tap_count() * p.in_channels * line_len(p)
+}
+
+impl FewChannels {
+    pub(super) fn new(p: &ConvParams, weights: &ConvWeights<'_>) -> Result<Self> {
+        let mut buffer = AlignedBuffer::zeroed(stored_len(p) * size_of::<f32>())?;
+        let lines: &mut [f32] = bytemuck::cast_slice_mut(&mut buffer);
+        for (i, line) in lines.chunks_exact_mut(line_len(p).max(1)).enumerate() {
+            let (tap, channel) = (i / p.in_channels, i % p.in_channels);
+            for (out, weight) in line[..p.out_channels].iter_mut().enumerate() {
+                *weight = weights.at(out, channel, tap);
+            }
+        }
+        Ok(Self { weights: WeightBuffer::Owned(buffer) })
+    }
+
+    pub(super) fn from_packed(p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
+        Some(Self { weights: from.take(stored_len(p))? })
+    }
+
+    pub(super) fn store(&self, out: &mut Vec<u8>) {
+        self.weights.store(out);
+    }
+
+    pub(super) fn nbytes(&self) -> usize {
+        self.weights.nbytes()
+    }
+
+    pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
+        let p = problem.p;
+        let per_pixel = p.weight_count();
+        by_line::run(pool, problem, out, per_pixel, &|line| self.compute_line(problem.isa, line));
+    }
+
+    fn compute_line(&self, isa: Isa, mut line: Line<'_>) {
+        let mut runs = [TapRun::default(); MAX_SUM];
+        let (image, step) = (line.image.elements, line.p.stride[2] * line.p.in_channels);
+        for segment in line.segments() {
+            let n = runs_in_image(&line, segment.x, &mut runs);
+            let pixels = Pixels {
+                image,
+                runs: &runs[..n],
+                weights: self.weights.elements(),
+                line: line_len(line.p),
+                step,
+                count: segment.count,
+                finish: line.finish(segment),
+            };
+            dispatch(isa, pixels);
+        }
+        line.activate(isa);
+    }
+}
+
+/// Taps that lie in the image and read neighbouring elements of it.
+#[derive(Clone, Copy, Default)]
+struct TapRun {
+    /// The offset of the first element.
+    at: usize,
+    /// The line of weights of the first element.
+    weight: usize,
+    /// The number of elements.
+    len: usize,
+}
+
+/// Writes the taps of the pixel at `x` that are in the image to `runs`, and returns their number.
+fn runs_in_image(line: &Line<'_>, x: usize, runs: &mut [TapRun]) -> usize {
+    let p = line.p;
+    let mut n = 0;
+    for kz in 0..p.kernel[0] {
+        let Some(iz) = line.meet(0, line.z, kz) else { continue };
+        for ky in 0..p.kernel[1] {
+            let Some(iy) = line.meet(1, line.y, ky) else { continue };
+            let first_of_line = n;
+            for kx in 0..p.kernel[2] {
+                let Some(ix) = line.meet(2, x, kx) else { continue };
+                if n > first_of_line && p.dilation[2] == 1 {
+                    runs[n - 1].len += p.in_channels;
+                    continue;
+                }
+                let tap = (kz * p.kernel[1] + ky) * p.kernel[2] + kx;
+                let at = line.pixel(iz, iy, ix) * p.in_channels;
+                runs[n] = TapRun { at, weight: tap * p.in_channels, len: p.in_channels };
+                n += 1;
+            }
+        }
+    }
+    n
+}
+
+/// Neighbouring pixels with the same taps; the input of each pixel is `step` elements after that of the previous one.
+struct Pixels<'a> {
+    image: &'a [f32],
+    runs: &'a [TapRun],
+    weights: &'a [f32],
+    /// The number of elements of a line of weights: a multiple of the most lanes.
+    line: usize,
+    step: usize,
+    count: usize,
+    finish: Finish<'a>,
+}
+
+impl Op for Pixels<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let channels = self.finish.channels;
+        assert!(self.count > 0 && self.line == channels.next_multiple_of(MAX_LANES));
+        let last = (self.count - 1) * self.step;
+        assert!(self.runs.iter().all(|run| {
+            run.at + run.len + last <= self.image.len()
+                && (run.weight + run.len) * self.line <= self.weights.len()
+        }));
+        self.finish.check(self.count);
+        let mut ch = 0;
+        while ch < channels {
+            // SAFETY: by the assertions all elements of these pixels are in bounds, and all vectors of these weights.
+            unsafe {
+                if channels - ch > S::LANES {
+                    self.sum_channels::<S, 2>(s, ch);
+                    ch += 2 * S::LANES;
+                } else {
+                    self.sum_channels::<S, 1>(s, ch);
+                    ch += S::LANES;
+                }
+            }
+        }
+    }
+}
+
+impl Pixels<'_> {
+    /// Computes `V` vectors of channels from `ch` on of all pixels.
+    ///
+    /// # Safety
+    /// The assertions of `run` hold, and more than `V - 1` vectors of channels are left.
+    #[inline(always)]
+    unsafe fn sum_channels<S: Simd, const V: usize>(&mut self, s: S, ch: usize) {
+        let mut at = 0;
+        // As many sums at a time as there are registers for.
+        macro_rules! pixels {
+            ($($p:literal)*) => {$(
+                if const { $p * V <= 2 * S::MAX_ROWS } {
+                    while self.count - at >= $p {
+                        // SAFETY: as the caller promises; at least as many pixels are left.
+                        unsafe { self.sum_pixels::<S, $p, V>(s, at, ch) };
+                        at += $p;
+                    }
+                }
+            )*};
+        }
+        if const { V == 1 } {
+            pixels!(8 4 2 1);
+        } else {
+            pixels!(6 4 2 1);
+        }
+    }
+
+    /// Computes `V` vectors of channels from `ch` on of `P` pixels from `at` on.
+    ///
+    /// # Safety
+    /// As for `sum_channels`, and `at + P <= count`.
+    #[inline(always)]
+    unsafe fn sum_pixels<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
+        let (line, step) = (self.line, self.step);
+        let mut sums = [[s.splat(0.0); V]; P];
+        for run in self.runs {
+            let mut weights = self.weights.as_ptr().wrapping_add(run.weight * line + ch);
+            let mut x = self.image.as_ptr().wrapping_add(at * step + run.at);
+            // Adds the products of the weights of an element, of which `$sum` adds one for pixel `$i`.
+            macro_rules! element {
+                (|$i:ident, $w:ident, $of:ident| $sum:expr) => {
+                    // SAFETY: there are whole vectors of weights.
+                    let w: [S::F; V] =
+                        std::array::from_fn(|v| unsafe { s.load(weights.wrapping_add(v * S::LANES)) });
+                    repeat!(P, [0 1 2 3 4 5 6 7], $i => {
+                        repeat!(V, [0 1], v => {
+                            let ($w, $of) = (w[v], sums[$i][v]);
+                            sums[$i][v] = $sum;
+                        });
+                    });
+                    weights = weights.wrapping_add(line);
+                };
+            }
+            let mut left = run.len;
+            if const { S::BY_LANE } {
+                while left >= 4 {
+                    let mut four = [s.splat(0.0); P];
+                    repeat!(P, [0 1 2 3 4 5 6 7], i => {
+                        // SAFETY: the run has four more elements.
+                        four[i] = unsafe { s.load_first(x.wrapping_add(i * step), 4) };
+                    });
+                    element!(|i, w, sum| s.mul_add_lane::<0>(four[i], w, sum));
+                    element!(|i, w, sum| s.mul_add_lane::<1>(four[i], w, sum));
+                    element!(|i, w, sum| s.mul_add_lane::<2>(four[i], w, sum));
+                    element!(|i, w, sum| s.mul_add_lane::<3>(four[i], w, sum));
+                    (x, left) = (x.wrapping_add(4), left - 4);
+                }
+            }
+            for _ in 0..left {
+                let mut one = [s.splat(0.0); P];
+                repeat!(P, [0 1 2 3 4 5 6 7], i => {
+                    // SAFETY: the run has one more element.
+                    one[i] = s.splat(unsafe { *x.wrapping_add(i * step) });
+                });
+                element!(|i, w, sum| s.mul_add(one[i], w, sum));
+                x = x.wrapping_add(1);
+            }
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.finish.store(s, sums, at, ch) };
+    }
+}
