@@ -1,5 +1,6 @@
 //! What the algorithms have in common that compute a line of a channels-last output at a time, reading the image directly.
 
+use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
 use super::super::math;
 use super::super::simd::Simd;
@@ -116,40 +117,42 @@ impl Finish<'_> {
             let p = p.wrapping_add(v * S::LANES);
             if is_full { s.load(p) } else { s.load_first(p, left.saturating_sub(v * S::LANES)) }
         };
-        let place = |i: usize| (at + i) * self.channels + ch;
+        let place = |i: usize, v: usize| (at + i) * self.channels + ch + v * S::LANES;
+        // Calls `$body` for each vector of sums.
+        macro_rules! each {
+            (|$i:ident, $v:ident| $body:block) => {
+                repeat!(P, [0 1 2 3 4 5 6 7], $i => {
+                    repeat!(V, [0 1], $v => $body);
+                });
+            };
+        }
         if let Some(b) = self.bias {
             let b: [S::F; V] = std::array::from_fn(|v| load(b.as_ptr().wrapping_add(ch), v));
-            for sums in &mut sums {
-                for (sum, &b) in sums.iter_mut().zip(&b) {
-                    *sum = s.add(*sum, b);
-                }
-            }
+            each!(|i, v| {
+                sums[i][v] = s.add(sums[i][v], b[v]);
+            });
         }
         if let Some(r) = self.residual {
-            for (i, sums) in sums.iter_mut().enumerate() {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = s.add(*sum, load(r.as_ptr().wrapping_add(place(i)), v));
-                }
-            }
+            each!(|i, v| {
+                sums[i][v] = s.add(sums[i][v], load(r.as_ptr().wrapping_add(place(i, 0)), v));
+            });
         }
         if let Some((low, high)) = self.bounds {
-            for sum in sums.as_flattened_mut() {
-                *sum = s.clamp(*sum, s.splat(low), s.splat(high));
-            }
+            each!(|i, v| {
+                sums[i][v] = s.clamp(sums[i][v], s.splat(low), s.splat(high));
+            });
         }
-        for (i, sums) in sums.iter().enumerate() {
-            for (v, &y) in sums.iter().enumerate() {
-                let out = self.out.as_mut_ptr().wrapping_add(place(i) + v * S::LANES);
-                // SAFETY: these channels of this pixel are in bounds of the output.
-                unsafe {
-                    if is_full {
-                        s.store(out, y);
-                    } else {
-                        s.store_first(out, left.saturating_sub(v * S::LANES), y);
-                    }
+        each!(|i, v| {
+            let out = self.out.as_mut_ptr().wrapping_add(place(i, v));
+            // SAFETY: these channels of this pixel are in bounds of the output.
+            unsafe {
+                if is_full {
+                    s.store(out, sums[i][v]);
+                } else {
+                    s.store_first(out, left.saturating_sub(v * S::LANES), sums[i][v]);
                 }
             }
-        }
+        });
     }
 }
 

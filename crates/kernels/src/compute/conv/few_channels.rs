@@ -12,17 +12,18 @@ use super::problem::Problem;
 use super::weights::ConvWeights;
 use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
+use smallvec::SmallVec;
 
-/// The largest number of input channels, and of products of a sum.
+/// The largest number of input channels.
 const MAX_CHANNELS: usize = 4;
+/// The largest number of products of a sum.
 const MAX_SUM: usize = 256;
 
-/// Whether this algorithm computes channels-last images with these parameters.
+/// Whether this algorithm computes channels-last images with these parameters. Pointwise convolutions can be links of chains.
 pub(super) fn supports(p: &ConvParams) -> bool {
     let sum = p.tap_count().saturating_mul(p.in_channels);
-    // Pointwise convolutions can be links of chains.
-    let few = p.in_channels <= MAX_CHANNELS && p.tap_count() > 1;
-    p.groups == 1 && !p.transposed && few && (1..=MAX_SUM).contains(&sum)
+    let is_plain = p.groups == 1 && !p.transposed && p.tap_count() > 1 && p.dilation[2] == 1;
+    is_plain && p.in_channels <= MAX_CHANNELS && (1..=MAX_SUM).contains(&sum)
 }
 
 /// Weights `[tap, in, out]`, each line padded to whole vectors.
@@ -72,66 +73,72 @@ impl FewChannels {
     }
 
     fn compute_line(&self, isa: Isa, mut line: Line<'_>) {
-        let mut runs = [TapRun::default(); MAX_SUM];
-        let (image, step) = (line.image.elements, line.p.stride[2] * line.p.in_channels);
-        for segment in line.segments() {
-            let n = runs_in_image(&line, segment.x, &mut runs);
-            let pixels = Pixels {
-                image,
-                runs: &runs[..n],
-                weights: self.weights.elements(),
-                line: line_len(line.p),
-                step,
-                count: segment.count,
-                finish: line.finish(segment),
-            };
-            dispatch(isa, pixels);
+        let mut rows = TapRows::new();
+        let p = line.p;
+        for kz in 0..p.kernel[0] {
+            let Some(iz) = line.meet(0, line.z, kz) else { continue };
+            for ky in 0..p.kernel[1] {
+                let Some(iy) = line.meet(1, line.y, ky) else { continue };
+                let taps = (kz * p.kernel[1] + ky) * p.kernel[2];
+                rows.push((line.pixel(iz, iy, 0) * p.in_channels, taps * p.in_channels));
+            }
         }
+        dispatch(isa, Segments { rows: &rows, weights: self.weights.elements(), line: &mut line });
         line.activate(isa);
     }
 }
 
-/// Taps that lie in the image and read neighbouring elements of it.
-#[derive(Clone, Copy, Default)]
-struct TapRun {
-    /// The offset of the first element.
-    at: usize,
-    /// The line of weights of the first element.
-    weight: usize,
-    /// The number of elements.
-    len: usize,
+/// The lines of the kernel that meet lines of the image: the offset of the image's line, and the line of weights of its
+/// first tap.
+type TapRows = SmallVec<[(usize, usize); 16]>;
+
+/// A line of the output, segment by segment.
+struct Segments<'a, 'b> {
+    rows: &'a [(usize, usize)],
+    weights: &'a [f32],
+    line: &'a mut Line<'b>,
 }
 
-/// Writes the taps of the pixel at `x` that are in the image to `runs`, and returns their number.
-fn runs_in_image(line: &Line<'_>, x: usize, runs: &mut [TapRun]) -> usize {
-    let p = line.p;
-    let mut n = 0;
-    for kz in 0..p.kernel[0] {
-        let Some(iz) = line.meet(0, line.z, kz) else { continue };
-        for ky in 0..p.kernel[1] {
-            let Some(iy) = line.meet(1, line.y, ky) else { continue };
-            let first_of_line = n;
-            for kx in 0..p.kernel[2] {
-                let Some(ix) = line.meet(2, x, kx) else { continue };
-                if n > first_of_line && p.dilation[2] == 1 {
-                    runs[n - 1].len += p.in_channels;
-                    continue;
-                }
-                let tap = (kz * p.kernel[1] + ky) * p.kernel[2] + kx;
-                let at = line.pixel(iz, iy, ix) * p.in_channels;
-                runs[n] = TapRun { at, weight: tap * p.in_channels, len: p.in_channels };
-                n += 1;
-            }
+impl Op for Segments<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { rows, weights, line } = self;
+        let (p, width) = (line.p, line.frame.input[2]);
+        for segment in line.segments() {
+            // The taps whose pixels are within the width of the image.
+            let (start, padding) = (segment.x * p.stride[2], p.padding[2]);
+            let first = padding.saturating_sub(start).min(p.kernel[2]);
+            let end = (width + padding).saturating_sub(start).min(p.kernel[2]);
+            let pixels = Pixels {
+                image: line.image.elements,
+                rows,
+                from: (start + first).saturating_sub(padding) * p.in_channels,
+                weights,
+                first: first * p.in_channels,
+                len: end.saturating_sub(first) * p.in_channels,
+                line: line_len(p),
+                step: p.stride[2] * p.in_channels,
+                count: segment.count,
+                finish: line.finish(segment),
+            };
+            pixels.sum(s);
         }
     }
-    n
 }
 
 /// Neighbouring pixels with the same taps; the input of each pixel is `step` elements after that of the previous one.
 struct Pixels<'a> {
     image: &'a [f32],
-    runs: &'a [TapRun],
+    rows: &'a [(usize, usize)],
+    /// The first element that the first pixel reads of a line.
+    from: usize,
     weights: &'a [f32],
+    /// The line of weights of that element, from those of the first tap on.
+    first: usize,
+    /// The number of elements that a pixel reads of a line.
+    len: usize,
     /// The number of elements of a line of weights: a multiple of the most lanes.
     line: usize,
     step: usize,
@@ -139,17 +146,15 @@ struct Pixels<'a> {
     finish: Finish<'a>,
 }
 
-impl Op for Pixels<'_> {
-    type Out = ();
-
+impl Pixels<'_> {
     #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
+    fn sum<S: Simd>(mut self, s: S) {
         let channels = self.finish.channels;
         assert!(self.count > 0 && self.line == channels.next_multiple_of(MAX_LANES));
-        let last = (self.count - 1) * self.step;
-        assert!(self.runs.iter().all(|run| {
-            run.at + run.len + last <= self.image.len()
-                && (run.weight + run.len) * self.line <= self.weights.len()
+        let last = self.from + self.len + (self.count - 1) * self.step;
+        let end = self.first + self.len;
+        assert!(self.rows.iter().all(|&(at, weight)| {
+            at + last <= self.image.len() && (weight + end) * self.line <= self.weights.len()
         }));
         self.finish.check(self.count);
         let mut ch = 0;
@@ -166,13 +171,11 @@ impl Op for Pixels<'_> {
             }
         }
     }
-}
 
-impl Pixels<'_> {
     /// Computes `V` vectors of channels from `ch` on of all pixels.
     ///
     /// # Safety
-    /// The assertions of `run` hold, and more than `V - 1` vectors of channels are left.
+    /// The assertions of `sum` hold, and more than `V - 1` vectors of channels are left.
     #[inline(always)]
     unsafe fn sum_channels<S: Simd, const V: usize>(&mut self, s: S, ch: usize) {
         let mut at = 0;
@@ -203,46 +206,44 @@ impl Pixels<'_> {
     unsafe fn sum_pixels<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
         let (line, step) = (self.line, self.step);
         let mut sums = [[s.splat(0.0); V]; P];
-        for run in self.runs {
-            let mut weights = self.weights.as_ptr().wrapping_add(run.weight * line + ch);
-            let mut x = self.image.as_ptr().wrapping_add(at * step + run.at);
-            // Adds the products of the weights of an element, of which `$sum` adds one for pixel `$i`.
-            macro_rules! element {
-                (|$i:ident, $w:ident, $of:ident| $sum:expr) => {
+        for &(row, weight) in self.rows {
+            let mut weights = self.weights.as_ptr().wrapping_add((weight + self.first) * line + ch);
+            let mut x = self.image.as_ptr().wrapping_add(at * step + self.from + row);
+            // Adds the products of the next line of weights by `$element` for each pixel `$i`.
+            macro_rules! line {
+                (|$i:ident| $element:expr, |$x:ident, $w:ident, $sum:ident| $product:expr) => {
                     // SAFETY: there are whole vectors of weights.
                     let w: [S::F; V] =
                         std::array::from_fn(|v| unsafe { s.load(weights.wrapping_add(v * S::LANES)) });
                     repeat!(P, [0 1 2 3 4 5 6 7], $i => {
+                        let $x = $element;
                         repeat!(V, [0 1], v => {
-                            let ($w, $of) = (w[v], sums[$i][v]);
-                            sums[$i][v] = $sum;
+                            let ($w, $sum) = (w[v], sums[$i][v]);
+                            sums[$i][v] = $product;
                         });
                     });
                     weights = weights.wrapping_add(line);
                 };
             }
-            let mut left = run.len;
+            let mut left = self.len;
             if const { S::BY_LANE } {
                 while left >= 4 {
                     let mut four = [s.splat(0.0); P];
                     repeat!(P, [0 1 2 3 4 5 6 7], i => {
-                        // SAFETY: the run has four more elements.
+                        // SAFETY: the line has four more elements.
                         four[i] = unsafe { s.load_first(x.wrapping_add(i * step), 4) };
                     });
-                    element!(|i, w, sum| s.mul_add_lane::<0>(four[i], w, sum));
-                    element!(|i, w, sum| s.mul_add_lane::<1>(four[i], w, sum));
-                    element!(|i, w, sum| s.mul_add_lane::<2>(four[i], w, sum));
-                    element!(|i, w, sum| s.mul_add_lane::<3>(four[i], w, sum));
+                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<0>(x, w, sum));
+                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<1>(x, w, sum));
+                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<2>(x, w, sum));
+                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<3>(x, w, sum));
                     (x, left) = (x.wrapping_add(4), left - 4);
                 }
             }
             for _ in 0..left {
-                let mut one = [s.splat(0.0); P];
-                repeat!(P, [0 1 2 3 4 5 6 7], i => {
-                    // SAFETY: the run has one more element.
-                    one[i] = s.splat(unsafe { *x.wrapping_add(i * step) });
-                });
-                element!(|i, w, sum| s.mul_add(one[i], w, sum));
+                // SAFETY: the line has one more element.
+                let element = |i: usize| s.splat(unsafe { *x.wrapping_add(i * step) });
+                line!(|i| element(i), |x, w, sum| s.mul_add(x, w, sum));
                 x = x.wrapping_add(1);
             }
         }
