@@ -98,8 +98,7 @@ def main():
         for model in arguments.models:
             name = name_of(model)
             for cpu in arguments.cpu.split(":"):
-                # One run before those that are recorded warms up.
-                own = lambda n: [arguments.pteron, "profile", "-t", "1", "--repeat", str(n), model]
+                own = lambda n: [arguments.pteron, "run", "-t", "1", "--repeat", str(n), model]
                 counts = one_execution(plugin, cpu, own, work)
                 line = f"{name:44} {cpu:24} {counts['total'] / 1e6:10.3f}"
                 if reference:

@@ -15,7 +15,7 @@ use pteron_tensor::{AlignedBuffer, Result};
 use smallvec::SmallVec;
 
 /// The largest number of input channels.
-const MAX_CHANNELS: usize = 4;
+const MAX_CHANNELS: usize = 8;
 /// The largest number of products of a sum.
 const MAX_SUM: usize = 256;
 
@@ -109,15 +109,17 @@ impl Op for Segments<'_, '_> {
         for segment in line.segments() {
             // The taps whose pixels are within the width of the image.
             let (start, padding) = (segment.x * p.stride[2], p.padding[2]);
-            let first = padding.saturating_sub(start).min(p.kernel[2]);
+            let first = padding.saturating_sub(start);
             let end = (width + padding).saturating_sub(start).min(p.kernel[2]);
+            let first = first.min(end);
+            let from = if first < end { start + first - padding } else { 0 };
             let pixels = Pixels {
                 image: line.image.elements,
                 rows,
-                from: (start + first).saturating_sub(padding) * p.in_channels,
+                from: from * p.in_channels,
                 weights,
                 first: first * p.in_channels,
-                len: end.saturating_sub(first) * p.in_channels,
+                len: (end - first) * p.in_channels,
                 line: line_len(p),
                 step: p.stride[2] * p.in_channels,
                 count: segment.count,

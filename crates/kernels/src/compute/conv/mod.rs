@@ -5,7 +5,7 @@
 //! | form | layouts | patches |
 //! | --- | --- | --- |
 //! | depthwise | NCHW to NCHW, NHWC to NHWC | read directly |
-//! | few channels | NHWC to NHWC, at most 4 channels | read directly |
+//! | few channels | NHWC to NHWC, at most 8 channels | read directly |
 //! | planes | NCHW to NCHW | im2col of a block at a time; none for 1x1 |
 //! | rows | any, and transposed | read in place where the input is NHWC, else im2col of a block at a time |
 //! | [Winograd](Method::Winograd) | NHWC to NHWC, 3 x 3 taps of stride 1 | tiles of 4 x 4 pixels are transformed, some at a time |

@@ -337,6 +337,7 @@ fn small_shapes() {
     let forms = [
         conv2d(5, 9, [1, 1]),
         padded(conv2d(3, 9, [3, 3])),
+        ConvParams { padding: [0, 3, 4], ..conv2d(3, 9, [2, 3]) },
         padded(conv2d(6, 3, [3, 3])),
         ConvParams { padding: [0, 1, 1], ..conv2d(5, 9, [3, 3]) },
         padded(ConvParams { groups: 5, ..conv2d(5, 5, [3, 3]) }),
