@@ -313,7 +313,10 @@ fn run_batch(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Bud
         }
         let (queued, is_first) = (begin.duration_since(waiting.entered), again || i == 0);
         let timing = Timing { queued, computed: begin.elapsed(), batch_rows, is_first };
-        (waiting.job.reply)(own.map(|outputs| (outputs, timing)));
+        let Job { generation, inputs, reply, .. } = waiting.job;
+        // Whoever gets the reply finds the model no longer in use by this request.
+        drop((generation, inputs));
+        reply(own.map(|outputs| (outputs, timing)));
     }
 }
 
