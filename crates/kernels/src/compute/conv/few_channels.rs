@@ -214,9 +214,11 @@ impl Pixels<'_> {
             // Adds the products of the next line of weights by `$element` for each pixel `$i`.
             macro_rules! line {
                 (|$i:ident| $element:expr, |$x:ident, $w:ident, $sum:ident| $product:expr) => {
-                    // SAFETY: there are whole vectors of weights.
-                    let w: [S::F; V] =
-                        std::array::from_fn(|v| unsafe { s.load(weights.wrapping_add(v * S::LANES)) });
+                    let of_vector = |v: usize| {
+                        // SAFETY: there are whole vectors of weights.
+                        unsafe { s.load(weights.wrapping_add(v * S::LANES)) }
+                    };
+                    let w: [S::F; V] = std::array::from_fn(of_vector);
                     repeat!(P, [0 1 2 3 4 5 6 7], $i => {
                         let $x = $element;
                         repeat!(V, [0 1], v => {
@@ -228,18 +230,24 @@ impl Pixels<'_> {
                 };
             }
             let mut left = self.len;
+            // Multiplies the next `$n` elements of each pixel by as many lines of weights.
+            macro_rules! lanes {
+                ($n:literal: $($lane:literal)*) => {{
+                    let mut some = [s.splat(0.0); P];
+                    repeat!(P, [0 1 2 3 4 5 6 7], i => {
+                        // SAFETY: the line has as many more elements.
+                        some[i] = unsafe { s.load_first(x.wrapping_add(i * step), $n) };
+                    });
+                    $(line!(|i| some[i], |x, w, sum| s.mul_add_lane::<$lane>(x, w, sum));)*
+                    (x, left) = (x.wrapping_add($n), left - $n);
+                }};
+            }
             if const { S::BY_LANE } {
                 while left >= 4 {
-                    let mut four = [s.splat(0.0); P];
-                    repeat!(P, [0 1 2 3 4 5 6 7], i => {
-                        // SAFETY: the line has four more elements.
-                        four[i] = unsafe { s.load_first(x.wrapping_add(i * step), 4) };
-                    });
-                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<0>(x, w, sum));
-                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<1>(x, w, sum));
-                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<2>(x, w, sum));
-                    line!(|i| four[i], |x, w, sum| s.mul_add_lane::<3>(x, w, sum));
-                    (x, left) = (x.wrapping_add(4), left - 4);
+                    lanes!(4: 0 1 2 3);
+                }
+                if left >= 2 {
+                    lanes!(2: 0 1);
                 }
             }
             for _ in 0..left {
