@@ -53,9 +53,17 @@ impl Line<'_> {
         (i < self.frame.input[d]).then_some(i)
     }
 
-    /// The index in the window of the input pixel at these coordinates, which are in the image.
-    pub(super) fn pixel(&self, z: usize, y: usize, x: usize) -> usize {
-        (z * self.frame.input[1] + y - self.image.first) * self.frame.input[2] + x
+    /// The lines of the kernel that meet a line of the image: the index in the window of that line's first pixel, and the
+    /// first tap.
+    pub(super) fn kernel_lines(&self) -> impl Iterator<Item = (usize, usize)> {
+        let [depth, height, width] = self.p.kernel;
+        let in_depth = (0..depth).filter_map(move |kz| Some((kz, self.meet(0, self.z, kz)?)));
+        in_depth.flat_map(move |(kz, z)| {
+            (0..height).filter_map(move |ky| {
+                let line = z * self.frame.input[1] + self.meet(1, self.y, ky)? - self.image.first;
+                Some((line * self.frame.input[2], (kz * height + ky) * width))
+            })
+        })
     }
 
     /// What becomes of the sums of a segment.

@@ -94,18 +94,13 @@ type Tap = (usize, usize);
 
 /// Writes the taps of the pixel at `x` that are in the image to `taps`, and returns their number.
 fn taps_in_image(line: &Line<'_>, x: usize, taps: &mut [Tap]) -> usize {
-    let p = line.p;
+    let channels = line.p.in_channels;
     let mut n = 0;
-    for kz in 0..p.kernel[0] {
-        let Some(iz) = line.meet(0, line.z, kz) else { continue };
-        for ky in 0..p.kernel[1] {
-            let Some(iy) = line.meet(1, line.y, ky) else { continue };
-            for kx in 0..p.kernel[2] {
-                let Some(ix) = line.meet(2, x, kx) else { continue };
-                let tap = (kz * p.kernel[1] + ky) * p.kernel[2] + kx;
-                taps[n] = (line.pixel(iz, iy, ix) * p.in_channels, tap * p.in_channels);
-                n += 1;
-            }
+    for (first, tap) in line.kernel_lines() {
+        for kx in 0..line.p.kernel[2] {
+            let Some(ix) = line.meet(2, x, kx) else { continue };
+            taps[n] = ((first + ix) * channels, (tap + kx) * channels);
+            n += 1;
         }
     }
     n

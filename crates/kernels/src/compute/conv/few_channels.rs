@@ -73,16 +73,9 @@ impl FewChannels {
     }
 
     fn compute_line(&self, isa: Isa, mut line: Line<'_>) {
-        let mut rows = TapRows::new();
-        let p = line.p;
-        for kz in 0..p.kernel[0] {
-            let Some(iz) = line.meet(0, line.z, kz) else { continue };
-            for ky in 0..p.kernel[1] {
-                let Some(iy) = line.meet(1, line.y, ky) else { continue };
-                let taps = (kz * p.kernel[1] + ky) * p.kernel[2];
-                rows.push((line.pixel(iz, iy, 0) * p.in_channels, taps * p.in_channels));
-            }
-        }
+        let channels = line.p.in_channels;
+        let rows: TapRows =
+            line.kernel_lines().map(|(pixel, tap)| (pixel * channels, tap * channels)).collect();
         dispatch(isa, Segments { rows: &rows, weights: self.weights.elements(), line: &mut line });
         line.activate(isa);
     }

@@ -167,7 +167,10 @@ impl Conv {
         }
         let row_major = match kind {
             AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.row_major_copy()?,
-            _ => None,
+            AlgorithmKind::DepthwiseLast
+            | AlgorithmKind::FewChannels
+            | AlgorithmKind::Rows
+            | AlgorithmKind::Winograd => None,
         };
         let plain = row_major.as_deref().unwrap_or(weights.values);
         let algorithm = match kind {
