@@ -53,17 +53,19 @@ impl Line<'_> {
         (i < self.frame.input[d]).then_some(i)
     }
 
-    /// The lines of the kernel that meet a line of the image: the index in the window of that line's first pixel, and the
-    /// first tap.
-    pub(super) fn kernel_lines(&self) -> impl Iterator<Item = (usize, usize)> {
+    /// Calls `f` for each line of the kernel that meets a line of the image, with the index in the window of that line's
+    /// first pixel, and the first tap.
+    #[inline]
+    pub(super) fn for_each_kernel_line(&self, mut f: impl FnMut(usize, usize)) {
         let [depth, height, width] = self.p.kernel;
-        let in_depth = (0..depth).filter_map(move |kz| Some((kz, self.meet(0, self.z, kz)?)));
-        in_depth.flat_map(move |(kz, z)| {
-            (0..height).filter_map(move |ky| {
-                let line = z * self.frame.input[1] + self.meet(1, self.y, ky)? - self.image.first;
-                Some((line * self.frame.input[2], (kz * height + ky) * width))
-            })
-        })
+        for kz in 0..depth {
+            let Some(z) = self.meet(0, self.z, kz) else { continue };
+            for ky in 0..height {
+                let Some(y) = self.meet(1, self.y, ky) else { continue };
+                let line = z * self.frame.input[1] + y - self.image.first;
+                f(line * self.frame.input[2], (kz * height + ky) * width);
+            }
+        }
     }
 
     /// What becomes of the sums of a segment.

@@ -96,13 +96,13 @@ type Tap = (usize, usize);
 fn taps_in_image(line: &Line<'_>, x: usize, taps: &mut [Tap]) -> usize {
     let channels = line.p.in_channels;
     let mut n = 0;
-    for (first, tap) in line.kernel_lines() {
+    line.for_each_kernel_line(|first, tap| {
         for kx in 0..line.p.kernel[2] {
             let Some(ix) = line.meet(2, x, kx) else { continue };
             taps[n] = ((first + ix) * channels, (tap + kx) * channels);
             n += 1;
         }
-    }
+    });
     n
 }
 

@@ -74,8 +74,8 @@ impl FewChannels {
 
     fn compute_line(&self, isa: Isa, mut line: Line<'_>) {
         let channels = line.p.in_channels;
-        let rows: TapRows =
-            line.kernel_lines().map(|(pixel, tap)| (pixel * channels, tap * channels)).collect();
+        let mut rows = TapRows::new();
+        line.for_each_kernel_line(|pixel, tap| rows.push((pixel * channels, tap * channels)));
         dispatch(isa, Segments { rows: &rows, weights: self.weights.elements(), line: &mut line });
         line.activate(isa);
     }
